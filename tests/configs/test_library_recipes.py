@@ -167,36 +167,13 @@ def kind(module: nn.Module, leaf: str) -> str:
 
 
 @pytest.mark.parametrize("name", sorted(VITDET))
-def test_vitdet_recipe(name):
-    """Li et al., appendix A.2: AdamW 1e-4 at 64 images, decay 0.1, layer decay 0.7, steps at 8/9 and 26/27 of 100 epochs."""
+def test_vitdet_sees_images_of_the_size_of_its_positions(name):
+    """tests/helpers/recipes/papers.yml has the rest of its recipe."""
     cfg = read(CONFIGS / f"{name}.py")
-    epochs = cfg.train_cfg.max_epochs * cfg.train_dataloader.dataset.times
-    warmup, steps = cfg.param_scheduler
-    assert (epochs, cfg.auto_scale_lr.base_batch_size, warmup.end) == (100, 64, 250)
-    assert [milestone / cfg.train_cfg.max_epochs for milestone in steps.milestones] == pytest.approx(
-        [8 / 9, 26 / 27], abs=0.01
-    )
-    resize, crop = (
-        step for step in cfg.train_dataloader.dataset.dataset.pipeline if step.type in ("RandomResize", "RandomCrop")
-    )
-    assert (resize.scale, resize.ratio_range, crop.crop_size) == ((1024, 1024), (0.1, 2.0), (1024, 1024))
-    for loader in (cfg.val_dataloader, cfg.test_dataloader):
-        (resize,) = (step for step in loader.dataset.pipeline if step.type == "Resize")
-        assert (resize.scale, resize.keep_ratio) == ((1024, 1024), True)
-    model = build(cfg)
+    assert cfg.train_cfg.max_epochs * cfg.train_dataloader.dataset.times == 100
+    (resize,) = (step for step in cfg.train_dataloader.dataset.dataset.pipeline if step.type == "RandomResize")
+    assert resize.ratio_range == (0.1, 2.0)
     pad = DetDataPreprocessor(**{k: v for k, v in cfg.model.data_preprocessor.items() if k != "type"})
-    for training in (True, False):  # smaller images are padded to the size of the positions
+    for training in (True, False):  # smaller images are padded
         batch = dict(inputs=[torch.zeros(3, 700, 1024), torch.zeros(3, 1024, 500)], data_samples=None)
         assert pad(batch, training)["inputs"].shape == (2, 3, 1024, 1024)
-    found = groups(cfg, model)
-    assert found["roi_head.bbox_head.fc_cls.weight"] == (pytest.approx(1e-4), 0.1)
-    rates = {}
-    for key, (rate, decay) in found.items():
-        if match := re.match(r"backbone\.stages\.(\d+)\.blocks\.(\d+)\.", key):
-            rates.setdefault((int(match[1]), int(match[2])), set()).add(float(f"{rate.expected:.6g}"))
-        if "norm" in key:
-            assert decay == 0, key
-    blocks = [rates[place] for place in sorted(rates)]
-    assert len(blocks) == 12
-    assert blocks == [{float(f"{1e-4 * 0.7 ** (12 - depth):.6g}")} for depth in range(12)]
-    assert found["backbone.stem.proj.weight"][0] == pytest.approx(1e-4 * 0.7**13, rel=1e-6)

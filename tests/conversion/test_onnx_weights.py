@@ -1,5 +1,7 @@
 """An LCNet in an ONNX file gives our LCNet the output that onnxruntime computes from the file."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
@@ -18,67 +20,50 @@ BLOCKS = [
 ]
 
 
-class Graph:
-    """A graph as paddle2onnx writes it: opaque names, biases of squeeze and excitation in an addition."""
+def write_lcnet(path: Path, blocks: list[tuple], neck: bool = False) -> str:
+    """A file as paddle2onnx writes it: opaque names, biases of squeeze and excitation in an addition."""
+    nodes, arrays, rng = [], [], np.random.default_rng(0)
 
-    def __init__(self):
-        self.nodes, self.arrays, self.rng, self.last = [], [], np.random.default_rng(0), "image"
+    def constant(*shape, low=-0.5):
+        array = rng.uniform(low, low + 1, shape).astype("f4")
+        arrays.append(onnx.numpy_helper.from_array(array, f"array_{len(arrays)}"))
+        return arrays[-1].name
 
-    def constant(self, *shape, low=-0.5):
-        array = self.rng.uniform(low, low + 1, shape).astype("f4")
-        self.arrays.append(onnx.numpy_helper.from_array(array, f"array_{len(self.arrays)}"))
-        return self.arrays[-1].name
+    def add(kind, *inputs, **attributes):
+        nodes.append(onnx.helper.make_node(kind, [*inputs], [f"value_{len(nodes)}"], **attributes))
+        return nodes[-1].output[0]
 
-    def add(self, kind, *inputs, **attributes):
-        out = f"value_{len(self.nodes)}"
-        self.nodes.append(onnx.helper.make_node(kind, [*inputs], [out], **attributes))
-        return out
+    def conv(x, out, into, size=1, stride=1, groups=1):
+        weight = constant(out, into // groups, size, size)
+        return add("Conv", x, weight, group=groups, pads=[size // 2] * 4, strides=[stride] * 2)
 
-    def conv(self, out, into, size=1, stride=1, groups=1, norm=True):
-        weight = self.constant(out, into // groups, size, size)
-        pads = [size // 2] * 4
-        x = self.add("Conv", self.last, weight, group=groups, pads=pads, strides=[stride] * 2)
-        if norm:
-            norms = [self.constant(out, low=low) for low in (0.5, -0.5, -0.5, 0.5)]
-            x = self.add("HardSwish", self.add("BatchNormalization", x, *norms, epsilon=1e-5))
-        else:
-            x = self.add("Add", x, self.constant(1, out, 1, 1))
-        self.last = x
+    def unit(x, out, *args):
+        x = conv(x, out, *args)
+        norms = [constant(out, low=low) for low in (0.5, -0.5, -0.5, 0.5)]
+        return add("HardSwish", add("BatchNormalization", x, *norms, epsilon=1e-5))
 
-    def excite(self, width):
-        x = self.last
-        self.last = self.add("GlobalAveragePool", x)
-        self.conv(width // 4, width, norm=False)
-        self.last = self.add("Relu", self.last)
-        self.conv(width, width // 4, norm=False)
-        self.last = self.add("Mul", x, self.add("HardSigmoid", self.last, alpha=1 / 6, beta=0.5))
+    def biased(x, out, into):
+        return add("Add", conv(x, out, into), constant(1, out, 1, 1))
 
-    def save(self, path):
-        kinds = [onnx.helper.make_tensor_value_info(name, 1, None) for name in ("image", self.last)]
-        graph = onnx.helper.make_graph(self.nodes, "lcnet", kinds[:1], kinds[1:], self.arrays)
-        onnx.save(onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)], ir_version=8), path)
-
-
-def lcnet(blocks):
-    graph, into = Graph(), 8
-    graph.conv(8, 3, 3, stride=2)
+    x, into = unit("image", 8, 3, 3, 2), 8
     for out, size, stride, excites in blocks:
-        graph.conv(into, into, size, stride, into)
+        x = unit(x, into, into, size, stride, into)
         if excites:
-            graph.excite(into)
-        graph.conv(out, into)
-        into = out
-    return graph
+            hidden = add("Relu", biased(add("GlobalAveragePool", x), into // 4, into))
+            x = add("Mul", x, add("HardSigmoid", biased(hidden, into, into // 4), alpha=1 / 6, beta=0.5))
+        x, into = unit(x, out, into), out
+    x = unit(x, 16, into) if neck else x
+    kinds = [onnx.helper.make_tensor_value_info(name, 1, None) for name in ("image", x)]
+    graph = onnx.helper.make_graph(nodes, "lcnet", kinds[:1], kinds[1:], arrays)
+    onnx.save(onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)], ir_version=8), path)
+    return str(path)
 
 
 def test_a_file_has_its_output_in_our_network(tmp_path):
-    graph, path = lcnet(BLOCKS), tmp_path / "lcnet.onnx"
-    graph.save(path)
     image = np.random.default_rng(1).standard_normal((1, 3, 64, 64)).astype("f4")
-    (expected,) = onnxruntime.InferenceSession(path).run(None, {"image": image})
-    graph.conv(16, 128)  # a neck's
-    graph.save(path)
-    checkpoint, report = convert_published(str(path))
+    session = onnxruntime.InferenceSession(write_lcnet(tmp_path / "lcnet.onnx", BLOCKS))
+    (expected,) = session.run(None, {"image": image})
+    checkpoint, report = convert_published(write_lcnet(tmp_path / "detector.onnx", BLOCKS, neck=True))
     assert checkpoint["meta"]["backbone"] == dict(type="mmlisa.LCNet", arch="x0.25")
     assert "behind" in report
     network = LCNet("x0.25").eval()
@@ -90,9 +75,8 @@ def test_a_file_has_its_output_in_our_network(tmp_path):
 
 def test_other_files_are_refused(tmp_path):
     path = tmp_path / "other.onnx"
-    lcnet(BLOCKS[:4]).save(path)
     with pytest.raises(CheckpointError, match=r"'blocks4\.1\.dw_conv' would be nothing.* LCNet"):
-        convert_published(str(path))
+        convert_published(write_lcnet(path, BLOCKS[:4]))
     path.write_bytes(b"\xff" * 100)
     with pytest.raises(CheckpointError, match="not an ONNX file"):
         convert_published(str(path))

@@ -12,6 +12,12 @@ def draw(shape: str, sizes: dict[str, tuple[int, ...]], generator: torch.Generat
     return torch.randn(axes, generator=generator, dtype=torch.float64).requires_grad_()
 
 
+def value_and_gradients(y: Tensor, leaves: list[Tensor]) -> list[Tensor]:
+    """The value, and the gradients of a sum whose weights grow from -1 to 1."""
+    weights = torch.linspace(-1, 1, y.numel(), dtype=y.dtype).view(y.shape)
+    return [y.detach(), *torch.autograd.grad(y, leaves, weights)]
+
+
 def assert_equal(operator: Callable, formula: Callable, inputs: list[Tensor], generator: torch.Generator) -> Tensor:
     """The value and all gradients; returns the expected value."""
     y, expected = operator(*inputs), formula(*inputs)

@@ -6,19 +6,18 @@ from pathlib import Path
 import pytest
 import timm
 import torch
-from mmengine.config import Config
-from mmengine.optim import build_optim_wrapper
-from mmengine.registry import DefaultScope
-from timm.data import resolve_model_data_config
-from timm.models import group_parameters, save_for_hf
+from timm.data import IMAGENET_DEFAULT_MEAN, resolve_model_data_config
+from timm.models import group_parameters
 from timm.optim import param_groups_layer_decay, param_groups_weight_decay
 from torch import nn
 
 import mmlisa
+from helpers.recipes import kinds, stated
 from mmlisa.models import backbones
 from mmlisa.models.timm import NETWORKS
-from mmlisa.registry import MODELS
+from research.paper_tables import build_on_meta
 
+RECIPES = stated()
 CONFIGS = Path(__file__).parents[2] / "configs" / "imagenet"
 KINDS = (
     "lisanet_s",
@@ -176,35 +175,27 @@ def test_groups_of_parameters(name):
 )
 def test_networks_are_those_of_the_imagenet_recipes(name):
     """One network per kind of head and recipe: parameters, their weight decay, and the preprocessing of images."""
-    pytest.importorskip("mmpretrain").utils.register_all_modules(init_default_scope=False)
     stem, side = (name.removesuffix("_384"), "384") if name.endswith("_384") else (name, "")
     (file,) = CONFIGS.glob(f"classifier_{stem}_[0-9]*e_imagenet{side}.py")
-    config = Config.fromfile(file)
-    with DefaultScope.overwrite_default_scope("mmpretrain"), torch.device("meta"):
-        theirs = MODELS.build(config.model)
-    model = on_meta(name)
-    state = {key: t for key, t in theirs.state_dict().items() if not key.startswith("data_preprocessor.")}
-    assert {key: t.shape for key, t in model.state_dict().items()} == {key: t.shape for key, t in state.items()}
+    recipe, model = RECIPES[file.stem], on_meta(name)
+    theirs = build_on_meta(file.stem).state_dict()
+    shapes = {key: t.shape for key, t in theirs.items() if not key.startswith("data_preprocessor.")}
+    assert {key: t.shape for key, t in model.state_dict().items()} == shapes
 
-    groups = build_optim_wrapper(theirs, config.optim_wrapper).param_groups
-    names = {id(parameter): key for key, parameter in theirs.named_parameters() if parameter.requires_grad}
-    expected = {names[id(p)] for g in groups for p in g["params"] if g["weight_decay"] == 0 and id(p) in names}
-    names = {id(parameter): key for key, parameter in model.named_parameters()}
-    groups = param_groups_weight_decay(
-        model, 0.05, weight_decay_exclude_1d=bool(expected), no_weight_decay_list=model.no_weight_decay()
-    )
-    found = {names[id(p)] for g in groups for p in g["params"] if g["weight_decay"] == 0}
-    # timm excludes every parameter that is called bias, LiSA's matrix B too.
-    assert {key for key in found if not (key.endswith(".attn.bias") and state[key].ndim == 2)} == expected
+    is_flat = bool(recipe["undecayed"])
+    options = dict(weight_decay_exclude_1d=is_flat, no_weight_decay_list=model.no_weight_decay())
+    decays = {id(p): g["weight_decay"] for g in param_groups_weight_decay(model, 0.05, **options) for p in g["params"]}
+    for key, kind, parameter in kinds(model):
+        # timm excludes every parameter that is called bias, LiSA's matrix B too.
+        expected = kind in recipe["undecayed"] or (key.endswith(".attn.bias") and parameter.ndim == 2)
+        assert (decays[id(parameter)] == 0) == expected, key
 
-    resize = next(step for step in config.test_dataloader.dataset.pipeline if step.type in ("Resize", "ResizeEdge"))
+    way, size, interpolation = recipe["evaluation"][0].split()
     data = resolve_model_data_config(model)
-    assert data["crop_mode"] == ("squash" if resize.type == "Resize" else "center")
-    assert data["interpolation"] == resize.interpolation
-    edge = resize.scale if resize.type == "ResizeEdge" else resize.scale[0]
-    assert round(data["input_size"][1] / data["crop_pct"]) == edge
-    mean = [value / 255 for value in config.model.data_preprocessor.mean]
-    assert data["mean"] == pytest.approx(mean, rel=1e-3)
+    assert data["crop_mode"] == ("squash" if way == "squash" else "center")
+    assert data["interpolation"] == interpolation
+    assert round(data["input_size"][1] / data["crop_pct"]) == int(size.split("x")[0])
+    assert data["mean"] == IMAGENET_DEFAULT_MEAN
 
 
 def test_gradient_checkpointing_runs_the_blocks_twice():
@@ -227,19 +218,6 @@ def test_a_checkpoint_goes_from_classifier_to_features_and_other_classes(tmp_pat
     torch.testing.assert_close(tuned.forward_features(image), classifier.forward_features(image))
     with pytest.raises(ValueError, match="of another model"):
         mmlisa.create_model("esnet_x0_75", pretrained=file)
-
-
-def test_round_trip_through_a_folder_of_the_hub(tmp_path):
-    options = dict(attention=dict(type="SoftmaxAttention"), global_pool="avg")
-    model, image = create("flatten_deit_t", num_classes=7, **options), torch.rand(1, 3, 64, 64)
-    save_for_hf(model, tmp_path, model_args=options)
-    again = create(f"local-dir:{tmp_path}", pretrained=True)
-    assert torch.equal(again(image), model(image))
-    features = create(f"local-dir:{tmp_path}", pretrained=True, features_only=True)
-    assert torch.equal(features(image)[-1], model.forward_intermediates(image, 1, norm=True)[1][0])
-    tuned = create(f"local-dir:{tmp_path}", pretrained=True, num_classes=3, in_chans=1)
-    torch.testing.assert_close(tuned.backbone.stem.proj.weight, model.backbone.stem.proj.weight.sum(1, keepdim=True))
-    assert tuned(image[:, :1]).shape == (1, 3)
 
 
 SOFTMAX = dict(type="InteractiveAttention", landmarks=None, mix_before=False, mix_after=False)

@@ -4,6 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from helpers.formulas import value_and_gradients
 from mmlisa import ops
 
 
@@ -13,22 +14,14 @@ def inputs(n=20, dtype=torch.float64) -> tuple[list[Tensor], Tensor]:
     return tokens, torch.randn(3, 8, generator=generator, dtype=dtype).requires_grad_()
 
 
-def value_and_gradients(function, leaves) -> list[Tensor]:
-    y = function()
-    weights = torch.linspace(-1, 1, y.numel(), dtype=y.dtype).view_as(y)
-    return [y.detach(), *torch.autograd.grad((y * weights).sum(), leaves)]
-
-
 @pytest.mark.parametrize("p", [1, 2.5, 3, 8, 32])
-@pytest.mark.parametrize("masked", [False, True])
-def test_linear_form_equals_the_reference(p, masked):
+def test_linear_form_equals_the_reference_with_a_mask(p):
+    """tests/ops/test_references.py compares both with the formula."""
     (q, k, v), scale = inputs()
-    mask = torch.arange(20) % 3 > 0 if masked else None
-    mask = mask.expand(2, -1) if masked else None
-    options = dict(focusing_factor=p, mask=mask)
+    options = dict(focusing_factor=p, mask=(torch.arange(20) % 3 > 0).expand(2, -1))
     leaves = (q, k, v, scale)
-    expected = value_and_gradients(lambda: ops.focused_linear(*leaves, backend="reference", **options), leaves)
-    torch.testing.assert_close(value_and_gradients(lambda: ops.focused_linear(*leaves, **options), leaves), expected)
+    found, expected = (ops.focused_linear(*leaves, backend=backend, **options) for backend in ("auto", "reference"))
+    torch.testing.assert_close(value_and_gradients(found, leaves), value_and_gradients(expected, leaves))
 
 
 @pytest.mark.parametrize("p", [1, 2.5, 3])

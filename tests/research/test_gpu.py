@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 from contextlib import nullcontext
+from functools import partial
 from inspect import isfunction
 from itertools import chain, islice, repeat
 from types import SimpleNamespace
@@ -93,35 +94,23 @@ def test_gradients_that_are_zero_or_infinite_are_refused():
             gpu.step_of(wrong, [x])
 
 
-def fill(cases, deadline=float("inf")):
-    rows, saves = [], []
-    setting = gpu.Setting("cpu", tiny=False)
-    gpu.fill(rows, iter(cases), setting, deadline, lambda: saves.append(len(rows)))
-    return rows, saves
+def test_exceptions_and_rows_after_the_deadline_are_named_and_an_interrupt_ends_the_run():
+    def fail(error):
+        raise error
 
+    def fill(*checks, deadline=float("inf")):
+        rows, saves = [], []
+        cases = iter([(dict(table="t"), check) for check in checks])
+        gpu.fill(rows, cases, gpu.Setting("cpu", tiny=False), deadline, lambda: saves.append(len(rows)))
+        assert saves == [*range(1, len(checks) + 1)]
+        return rows
 
-def test_an_exception_is_its_rows_error():
-    def fail():
-        raise RuntimeError("CUDA out of memory.\nTried to allocate")
-
-    rows, saves = fill([(dict(table="t", name="a"), fail), (dict(table="t", name="b"), lambda: {"ms": 1})])
-    assert rows == [
-        dict(table="t", name="a", error="RuntimeError: CUDA out of memory."),
-        dict(table="t", name="b", ms=1),
-    ]
-    assert saves == [1, 2]
-
-
-def test_an_interrupt_ends_the_run():
-    def interrupt():
-        raise KeyboardInterrupt
-
+    out_of_memory = partial(fail, RuntimeError("CUDA out of memory.\nTried to allocate"))
+    rows = [dict(table="t", error="RuntimeError: CUDA out of memory."), dict(table="t", ms=1)]
+    assert fill(out_of_memory, lambda: {"ms": 1}) == rows
+    assert fill(dict, deadline=0) == [dict(table="t", error=gpu.LATE)]
     with pytest.raises(KeyboardInterrupt):
-        fill([(dict(table="t"), interrupt)])
-
-
-def test_rows_after_the_deadline_are_named():
-    assert fill([(dict(table="t", name="a"), dict)], deadline=0)[0] == [dict(table="t", name="a", error=gpu.LATE)]
+        fill(partial(fail, KeyboardInterrupt()))
 
 
 def test_a_gpus_time_lies_between_events_after_the_warm_up(monkeypatch):
@@ -169,26 +158,23 @@ def test_tables_of_times(monkeypatch, number):
         assert rows[0]["images/s"] == 500
 
 
-def run(tmp_path, cases, numbers=(1,)):
+def run(tmp_path, row):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(gpu.PARTS, 1, gpu.Part("Numerics", 1, lambda _: iter(cases)))
-        gpu.run(CPU, numbers, tmp_path / "gpu.json", float("inf"), "abc")
+        part = gpu.Part("Numerics", 1, lambda _: iter([(dict(table="t", case="", name="a"), lambda: row)]))
+        patch.setitem(gpu.PARTS, 1, part)
+        gpu.run(CPU, (1,), tmp_path / "gpu.json", float("inf"), "abc")
     return json.loads((tmp_path / "gpu.json").read_text())
 
 
 @pytest.mark.parametrize("row", [dict(failed="fp32"), dict(error="RuntimeError: -")])
-def test_a_failure_of_part_1_is_the_exit_status(tmp_path, row, capsys):
-    with pytest.raises(SystemExit, match="part 1: 1 of 2 rows"):
-        run(
-            tmp_path,
-            [(dict(table="t", case="", name="good"), dict), (dict(table="t", case="", name="bad"), lambda: row)],
-        )
-    assert "bad" in capsys.readouterr().out
+def test_a_failure_of_part_1_is_the_exit_status(tmp_path, row):
+    with pytest.raises(SystemExit, match="part 1: 1 of 1 rows"):
+        run(tmp_path, row)
 
 
 def test_a_run_keeps_the_other_parts_of_the_file(tmp_path):
     (tmp_path / "gpu.json").write_text('{"2": {"rows": []}}')
-    parts = run(tmp_path, [(dict(table="t", case="", name="a"), lambda: dict(failed=""))])
+    parts = run(tmp_path, dict(failed=""))
     assert list(parts) == ["2", "1"]
     assert parts["1"]["rows"] == [dict(table="t", case="", name="a", failed="")]
     assert "commit abc" in parts["1"]["machine"]
@@ -198,10 +184,9 @@ def test_the_page_shows_the_file(monkeypatch, tmp_path):
     monkeypatch.setattr(pages, "DOCS", tmp_path)
     assert pages.gpu() == "Not measured yet.\n"
     (tmp_path / "benchmarks").mkdir()
-    row = dict(table="A table", case="7x7", name="LiSA", seconds=0.001, low=0.001, high=0.002, error="a|b")
-    part = dict(
-        title="2: Papers", machine="H100", note="3 s.", rows=[row, dict(table="A table", case="7x7", name="other")]
-    )
+    rows = [dict(table="A table", case="7x7", name=name) for name in ("LiSA", "other")]
+    rows[0] |= dict(seconds=0.001, low=0.001, high=0.002, error="a|b")
+    part = dict(title="2: Papers", machine="H100", note="3 s.", rows=rows)
     (tmp_path / "benchmarks" / "gpu.json").write_text(json.dumps({"2": part}))
     assert "| 7x7 | LiSA | 1 (1-2) | a/b |" in pages.gpu()
     assert "| 7x7 | other |  |  |" in pages.gpu()

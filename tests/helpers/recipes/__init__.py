@@ -15,7 +15,7 @@ from mmengine.optim import build_optim_wrapper
 from mmengine.registry import HOOKS, MODELS, PARAM_SCHEDULERS, DefaultScope
 from torch import nn
 
-PAPERS = ("lisa", "video", "flatten", "ivit", "castling", "newer", "hosts")
+PAPERS = ("lisa", "video", "flatten", "ivit", "castling", "newer", "hosts", "vitdet")
 _SETS = {"train_scales", "undecayed", "interpolations"}
 
 
@@ -230,7 +230,7 @@ def _groups(cfg: Config, model: nn.Module) -> tuple[set[str], dict[str, list[flo
     settings = {id(p): group for group in wrapper.optimizer.param_groups for p in group["params"] if p.requires_grad}
     base_lr, base_decay = cfg.optim_wrapper.optimizer.lr, cfg.optim_wrapper.optimizer.weight_decay
     decays, rates = {}, {}
-    for name, kind, parameter in _kinds(model):
+    for name, kind, parameter in kinds(model):
         group = settings.pop(id(parameter))
         decays.setdefault(kind, set()).add(group["weight_decay"])
         rates.setdefault(name.split(".")[0], set()).add(float(f"{group['lr'] / base_lr:.3g}"))
@@ -243,7 +243,7 @@ def _groups(cfg: Config, model: nn.Module) -> tuple[set[str], dict[str, list[flo
     return {kind for kind, values in decays.items() if values == {0.0}}, differing, momenta
 
 
-def _kinds(model: nn.Module) -> Iterator[tuple[str, str, nn.Parameter]]:
+def kinds(model: nn.Module) -> Iterator[tuple[str, str, nn.Parameter]]:
     """Name, kind and parameter of all that train."""
     for prefix, module in model.named_modules():
         for name, parameter in module.named_parameters(prefix, recurse=False):

@@ -4,24 +4,16 @@ import pytest
 import torch
 from torch import nn
 
+from helpers.networks import randomised
 from mmlisa.models.attention import build_attention
 from mmlisa.models.backbones import FLattenSwin
 
 NARROW = dict(channels=(16, 32, 64, 128), num_heads=(1, 2, 4, 8), depths=(2, 2, 2, 2))
 
 
-def randomise(module: nn.Module) -> nn.Module:
-    """Every parameter at random: zeros and ones of an initialisation hide mistakes."""
-    generator = torch.Generator().manual_seed(0)
-    with torch.no_grad():
-        for parameter in module.parameters():
-            parameter.add_(0.1 * torch.randn(parameter.shape, generator=generator))
-    return module
-
-
 def test_windows_are_maps_of_their_own():
     """Each window gives what the operator gives on that window alone; at the border, on the part that is of the map."""
-    whole = randomise(build_attention(dict(type="FocusedLinearAttention", position=False), 16, 2, (4, 4))).double()
+    whole = randomised(build_attention(dict(type="FocusedLinearAttention", position=False), 16, 2, (4, 4))).double()
     windowed = build_attention(dict(type="FocusedLinearAttention", position=False, window=4), 16, 2, (8, 8)).double()
     windowed.load_state_dict(whole.state_dict())
     x = torch.randn(2, 6, 9, 16, dtype=torch.float64)
@@ -36,7 +28,7 @@ def test_windows_are_maps_of_their_own():
 
 def test_shifted_windows_are_rolled_there_and_back():
     cfg = dict(type="FocusedLinearAttention", window=4)
-    plain = randomise(build_attention(cfg, 16, 2, (8, 8))).double()
+    plain = randomised(build_attention(cfg, 16, 2, (8, 8))).double()
     shifted = build_attention(dict(cfg, shift=True), 16, 2, (8, 8)).double()
     shifted.load_state_dict(plain.state_dict())
     for grid, shift in (((8, 12), 2), ((6, 9), 2), ((4, 12), 0)):
@@ -57,7 +49,9 @@ def test_every_second_block_shifts_its_windows():
 
 def test_cross_shaped_windows_by_definition():
     """Stripes of one branch see their own stripe only; stage 4 and a grid within the split are global."""
-    operator = randomise(build_attention(dict(type="CrossShapedWindowAttention", split_size=2), 16, 4, (8, 8))).double()
+    operator = randomised(
+        build_attention(dict(type="CrossShapedWindowAttention", split_size=2), 16, 4, (8, 8))
+    ).double()
     x = torch.randn(1, 64, 16, dtype=torch.float64)
     operator.proj = nn.Identity()
     changed = x.clone().unflatten(1, (8, 8))

@@ -6,6 +6,7 @@ from torch._subclasses import FakeTensorMode
 from torch.utils._pytree import tree_leaves
 
 from helpers.dispatch import Calls
+from helpers.formulas import value_and_gradients
 from mmlisa.ops import LiSAKernels, lisa
 from mmlisa.ops.circular import circulant as circulant_module
 from mmlisa.ops.circular import fft as fft_module
@@ -37,9 +38,8 @@ def make_inputs(case: str, dtype: torch.dtype = torch.float32, encoding_bias: bo
     return [*tokens, randn(c, num_patterns, *grid), randn(num_patterns, *grid), *biases]
 
 
-def value_and_gradients(inputs: list[torch.Tensor], backend: str) -> list[torch.Tensor]:
-    y = lisa(*inputs, backend=backend)
-    return [y, *torch.autograd.grad(y, inputs, torch.linspace(-1, 1, y.numel(), dtype=y.dtype).view(y.shape))]
+def results(inputs: list[torch.Tensor], backend: str) -> list[torch.Tensor]:
+    return value_and_gradients(lisa(*inputs, backend=backend), inputs)
 
 
 def assert_same(actual: list[torch.Tensor], expected: list[torch.Tensor], tolerance: float) -> None:
@@ -53,23 +53,15 @@ def assert_same(actual: list[torch.Tensor], expected: list[torch.Tensor], tolera
 @pytest.mark.parametrize("backend", FAST)
 def test_value_and_gradients_equal_the_reference(backend, case, encoding_bias):
     inputs = make_inputs(case, encoding_bias=encoding_bias)
-    assert_same(value_and_gradients(inputs, backend), value_and_gradients(inputs, "reference"), 1e-5)
+    assert_same(results(inputs, backend), results(inputs, "reference"), 1e-5)
 
 
 @pytest.mark.parametrize("backend", ["fft", "circulant"])
 def test_chunks_of_heads_change_nothing(backend, monkeypatch):
-    expected = value_and_gradients(make_inputs("odd"), backend)
+    expected = results(make_inputs("odd"), backend)
     for module in (fft_module, circulant_module):
         monkeypatch.setitem(module.CHUNK, "cpu", 1)
-    assert_same(value_and_gradients(make_inputs("odd"), backend), expected, 1e-6)
-
-
-@pytest.mark.parametrize("backend", ["fft", "circulant"])
-def test_prepared_kernels_serve_many_calls(backend):
-    q, k, v, *kernels = (x.detach() for x in make_inputs("even"))
-    prepared = LiSAKernels.prepare(*kernels, backend=backend)
-    for tokens in [(q, k, v), (k, v, q)]:
-        assert torch.equal(prepared(*tokens), lisa(*tokens, *kernels, backend=backend))
+    assert_same(results(make_inputs("odd"), backend), expected, 1e-6)
 
 
 @pytest.mark.parametrize("backend", ["fft", "circulant"])
@@ -96,18 +88,14 @@ def test_non_contiguous_tokens(backend, order):
     back = [order.index(axis) for axis in range(5)]
     permuted = [x.permute(order).contiguous().permute(back) for x in inputs[:3]]
     y = lisa(*permuted, *inputs[3:], backend=backend)
-    gradients = [torch.autograd.grad(each.square().sum(), inputs) for each in (y, expected)]
-    assert_same([y, *gradients[0]], [expected, *gradients[1]], 1e-4)
+    assert_same(value_and_gradients(y, inputs), value_and_gradients(expected, inputs), 1e-4)
 
 
 @pytest.mark.parametrize("backend", ["fft", "circulant"])
 def test_compiles_without_graph_breaks(backend):
     inputs = make_inputs("even")
     compiled = torch.compile(lambda *args: lisa(*args, backend=backend), backend="aot_eager", fullgraph=True)
-    y = compiled(*inputs)
-    gradients = torch.autograd.grad(y.square().sum(), inputs)
-    expected = lisa(*inputs, backend="reference")
-    assert_same([y, *gradients], [expected, *torch.autograd.grad(expected.square().sum(), inputs)], 1e-5)
+    assert_same(value_and_gradients(compiled(*inputs), inputs), results(inputs, "reference"), 1e-5)
 
 
 @pytest.mark.parametrize("own", [None, (5, 7), (4, 3)])
