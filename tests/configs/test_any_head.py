@@ -19,9 +19,7 @@ def test_two_iterations_and_a_test(name, tmp_path):
     cfg.train_dataloader.batch_size = 2
     for loader in (cfg.val_dataloader, cfg.test_dataloader):
         loader.dataset.indices = 2
-    if (
-        "score_thr" in cfg.model.test_cfg
-    ):  # two iterations make it sure of nothing, and without detections there are no metrics
+    if "score_thr" in cfg.model.test_cfg:  # two iterations make it sure of nothing, and no detections have no metrics
         cfg.model.test_cfg.score_thr = 0
     cfg.default_hooks.logger.interval = 1
     cfg.default_hooks.pop("visualization", None)

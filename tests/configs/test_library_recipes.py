@@ -14,6 +14,7 @@ from mmengine.optim import build_optim_wrapper
 from mmengine.registry import MODELS, init_default_scope
 from torch import nn
 
+from helpers.recipes import kinds
 from mmlisa.conversion import match, recognise, rename
 
 CONFIGS = Path(__file__).parents[2] / "configs"
@@ -30,8 +31,6 @@ BACKBONES = ("hylisanet_s", "flatten_swin_t", "ivit_t")
 PAIRS = {name.format(backbone): known for name, known in LIBRARY.items() for backbone in BACKBONES}
 PAIRS["rtmdet_tiny_castling_lcnet_s_300e_coco"] = ("rtmdet/rtmdet_tiny_8xb32-300e_coco.py", RGB)
 VITDET = {f"mask_rcnn_vitdet_{name}_100e_coco" for name in ("flatten_deit_t", "castling_vit_b", "lisanet_i")}
-# Parameters of one axis that are no biases: res_scale and StarReLU's, which decay as little as biases do in CAFormer's recipe.
-FLAT = re.compile(r"res_scale\d\.scale|act\.(scale|bias)")
 
 
 def read(path: Path) -> Config:
@@ -94,13 +93,7 @@ def test_the_weights_that_a_config_names_are_of_its_size(path):
 def test_schedule_data_and_heads_are_the_librarys(name):
     theirs, differing = PAIRS[name]
     mine, other = read(CONFIGS / f"{name}.py"), read(MMDET / theirs)
-    for section in (
-        "train_cfg",
-        "train_dataloader",
-        "val_dataloader",
-        "val_evaluator",
-        "param_scheduler",
-    ):
+    for section in ("train_cfg", "train_dataloader", "val_dataloader", "val_evaluator", "param_scheduler"):
         expected = without(other[section])
         if section.endswith("_dataloader"):  # Mask2Former's instances never read the panoptic folder that it inherits
             expected["dataset"].get("data_prefix", {}).pop("seg", None)
@@ -129,41 +122,21 @@ def test_parameter_groups_are_the_librarys(name):
     mine, other = read(CONFIGS / f"{name}.py"), read(MMDET / PAIRS[name][0])
     model, reference = build(mine), build(other)
     ours, theirs = groups(mine, model), groups(other, reference)
-    heads = {key for key in theirs if not key.startswith(("backbone.", "neck.convs"))}
+    heads = {key: group for key, group in theirs.items() if not key.startswith(("backbone.", "neck.convs"))}
     assert len(heads) > 50
-    assert {key: ours[key] for key in heads if key in ours} == {key: theirs[key] for key in heads if key in ours}
-    assert {key for key in heads if key not in ours} == set()
-    assert len({key for key in ours if key.startswith("backbone.")}) == sum(
-        parameter.requires_grad for parameter in model.backbone.parameters()
-    )
-    kinds = {}
-    for prefix, module in reference.backbone.named_modules():
-        for leaf, parameter in module.named_parameters(recurse=False):
-            key = f"backbone.{prefix}.{leaf}" if prefix else f"backbone.{leaf}"
-            if parameter.requires_grad:
-                kinds.setdefault(kind(module, leaf), theirs[key])
+    assert {key: ours.get(key) for key in heads} == heads
+    backbone = {key: kind for key, kind, _ in kinds(model) if key.startswith("backbone.")}
+    assert backbone.keys() <= ours.keys()
+    expected = {kind: theirs[key] for key, kind, _ in kinds(reference) if key.startswith("backbone.")}
     if (
         "ResNet" in type(reference.backbone).__name__
     ):  # its norms are frozen; mmdet's Swin under DINO has the same groups
-        kinds.setdefault("norm", kinds["weight"])
-        kinds.setdefault("bias", kinds["weight"])
-    checked = 0
-    for prefix, module in model.backbone.named_modules():
-        for leaf, _ in module.named_parameters(recurse=False):
-            key = f"backbone.{prefix}.{leaf}" if prefix else f"backbone.{leaf}"
-            if FLAT.search(key) or kind(module, leaf) not in kinds:
-                continue
-            assert ours[key] == kinds[kind(module, leaf)], key
-            checked += 1
-    assert checked > 80
-
-
-def kind(module: nn.Module, leaf: str) -> str:
-    if "Norm" in type(module).__name__:
-        return "norm"
-    if "relative_position" in leaf or leaf in ("position", "position_embedding"):
-        return "position"
-    return "bias" if leaf.endswith("bias") else "weight"
+        expected = dict.fromkeys(("weight", "norm", "bias"), expected["weight"])
+    # Scales and StarReLU's bias decay as little as biases do in CAFormer's recipe; LiSA's biases are matrices.
+    known = {key: "bias" if kind == "weight" and key.endswith(".bias") else kind for key, kind in backbone.items()}
+    checked = {key: expected[kind] for key, kind in known.items() if kind in expected and kind != "scale"}
+    assert len(checked) > 80
+    assert {key: ours[key] for key in checked} == checked
 
 
 @pytest.mark.parametrize("name", sorted(VITDET))

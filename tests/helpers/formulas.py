@@ -6,6 +6,10 @@ import torch
 from torch import Tensor
 
 
+def products(query: Tensor, key: Tensor) -> Tensor:
+    return torch.einsum("bhid,bhjd->bhij", query, key)
+
+
 def draw(shape: str, sizes: dict[str, tuple[int, ...]], generator: torch.Generator) -> Tensor:
     """A leaf whose axes are letters of ``sizes``."""
     axes = [size for letter in shape for size in sizes[letter]]

@@ -7,16 +7,10 @@ from mmlisa.models import backbones
 from mmlisa.models.arch import parse_mixers
 
 # Channels of a head by the papers; conversion/test_flatten.py has FLatten's own.
-HEADS = {
-    "LiSANet": 16,
-    "iViT": 32,
-    "InteractiveViT": 64,
-    "CastlingDeiT": 64,
-    "CastlingViT": 64,
-    "MILA": 32,
-    "HViT3": 32,
-}
-HEADS |= {"ViT3": 64, "ViT3 tiny": 32, "CastlingMViTv2": 96, "FLattenSwin": 32, "FLattenPVT": 64}
+HEADS = dict(
+    LiSANet=16, iViT=32, InteractiveViT=64, CastlingDeiT=64, CastlingViT=64, CastlingMViTv2=96, MILA=32, HViT3=32
+)
+HEADS |= {"ViT3": 64, "ViT3 tiny": 32, "FLattenSwin": 32, "FLattenPVT": 64}
 
 
 @pytest.mark.parametrize(

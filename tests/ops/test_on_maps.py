@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from helpers.formulas import assert_equal, draw
+from helpers.formulas import assert_equal, draw, products
 from helpers.written_out import turned
 from mmlisa import ops
 
@@ -22,10 +22,6 @@ def turned_together(x: Tensor, grid: tuple[int, int]) -> Tensor:
 
 def phi(x: Tensor) -> Tensor:
     return torch.where(x > 0, x + 1, x.exp())
-
-
-def products(query: Tensor, key: Tensor) -> Tensor:
-    return torch.einsum("bhid,bhjd->bhij", query, key)
 
 
 def mila(q, k, v, grid):

@@ -1,5 +1,6 @@
 """Every operator against its formula written out, in fp64: the value and all gradients, on the shapes that break things."""
 
+from functools import partial
 from math import pi
 
 import pytest
@@ -7,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from helpers.formulas import assert_equal, draw
+from helpers.formulas import assert_equal, draw, products
 from mmlisa import ops
 
 # B, h, d, D, grid: one row, a prime number of tokens, a single token, one head, heads of one channel, one pattern
@@ -32,10 +33,6 @@ def focus(t: Tensor, scale: Tensor, p: float) -> Tensor:
 
 def attend(weight: Tensor, value: Tensor) -> Tensor:
     return torch.einsum("bhij,bhjd->bhid", weight, value)
-
-
-def products(query: Tensor, key: Tensor) -> Tensor:
-    return torch.einsum("bhid,bhjd->bhij", query, key)
 
 
 def rectified(query: Tensor, key: Tensor) -> Tensor:
@@ -71,6 +68,15 @@ def efficient(q, k, v):
 
 def linear_angular(q, k, v):
     return v / 2 + attend(products(q / length(q, 3), k / length(k, 3)), v) / pi
+
+
+def mean_centered(q, k, v, axis=2):
+    weight = products(centred(q, axis), centred(k, axis))
+    return attend(weight, v) / (q.shape[2] * q.shape[3] ** 0.5)
+
+
+def relu_sum(q, k, v):
+    return attend(rectified(q, k), v)
 
 
 def relu_exp(q, k, v):
@@ -117,73 +123,40 @@ def lisa(q, k, v, kernel_a, kernel_b, bias, bias_a):
     return y.transpose(2, 3).unflatten(3, grid)
 
 
-def with_backend(operator, backend):
-    return lambda *inputs: operator(*inputs, backend=backend)
-
-
 TOKENS = ("bhnd",) * 3
 MAPS = ("bhdg",) * 3
 LISA = (*MAPS, "dDg", "Dg", "dD", "dD")
 # operator, formula, the shapes of the arguments
 OPERATORS = {
     "focused_linear": (ops.focused_linear, focused_linear, (*TOKENS, "hd")),
-    "focused_linear-p1": (lambda *x: ops.focused_linear(*x, focusing_factor=1), relu_linear, TOKENS),
+    "focused_linear-p1": (partial(ops.focused_linear, focusing_factor=1), relu_linear, TOKENS),
     "hydra": (ops.hydra, hydra, TOKENS),
     "efficient": (ops.efficient, efficient, TOKENS),
     "linear_angular": (ops.linear_angular, linear_angular, TOKENS),
     "masked_softmax": (lambda *x: ops.masked_softmax(*x, 0.3)[0], masked_softmax, TOKENS),
     "softmax": (lambda *x: ops.masked_softmax(*x, 0.0)[0], F.scaled_dot_product_attention, TOKENS),
     "interactive_softmax": (ops.interactive_softmax, F.scaled_dot_product_attention, TOKENS),
-    "cosine": (
-        ops.cosine_attention,
-        lambda q, k, v: attend(products(q / length(q, 3), k / length(k, 3)), v),
-        TOKENS,
-    ),
-    "mean_centered": (
-        ops.mean_centered_attention,
-        lambda q, k, v: attend(products(centred(q, 2), centred(k, 2)), v) / (q.shape[2] * q.shape[3] ** 0.5),
-        TOKENS,
-    ),
+    "cosine": (ops.cosine_attention, lambda q, k, v: attend(products(q / length(q, 3), k / length(k, 3)), v), TOKENS),
+    "mean_centered": (ops.mean_centered_attention, mean_centered, TOKENS),
     "mean_centered-channels": (
-        lambda *x: ops.mean_centered_attention(*x, "channels"),
-        lambda q, k, v: attend(products(centred(q, 3), centred(k, 3)), v) / (q.shape[2] * q.shape[3] ** 0.5),
+        partial(ops.mean_centered_attention, axis="channels"),
+        partial(mean_centered, axis=3),
         TOKENS,
     ),
-    "relu_softmax": (
-        ops.relu_softmax_attention,
-        lambda q, k, v: attend(rectified(q, k), v) / q.shape[2],
-        TOKENS,
-    ),
-    "relu_softmax-sum": (
-        lambda *x: ops.relu_softmax_attention(*x, average=False),
-        lambda q, k, v: attend(rectified(q, k), v),
-        TOKENS,
-    ),
+    "relu_softmax": (ops.relu_softmax_attention, lambda q, k, v: relu_sum(q, k, v) / q.shape[2], TOKENS),
+    "relu_softmax-sum": (partial(ops.relu_softmax_attention, average=False), relu_sum, TOKENS),
     "relu_exp": (ops.relu_exp_attention, relu_exp, TOKENS),
     "lambda_convolution": (ops.lambda_convolution, lambda_convolution, (*TOKENS, "dnn")),
     "relational": (ops.relational, relational, (*TOKENS, "dnn", "dDnn", "Dnn", "dnn")),
-    "weighted": (
-        ops.weighted_attention,
-        lambda q, k, v, r: attend(products(q, k) * r, v),
-        (*TOKENS, "hnn"),
-    ),
+    "weighted": (ops.weighted_attention, lambda q, k, v, r: attend(products(q, k) * r, v), (*TOKENS, "hnn")),
     "structure_aware-dot": (ops.structure_aware, structure_aware, (*TOKENS, "Dnn", "Dnn", "dD", "dD")),
     "structure_aware-hadamard": (ops.structure_aware, structure_aware, (*TOKENS, "dDnn", "Dnn", "dD", "dD")),
     "global_filter": (filtered, global_filter, ("bdg", "dg")),
-    **{
-        f"lisa-{name}": (with_backend(ops.lisa, name), lisa, LISA)
-        for name in ("auto", "reference", "fft", "circulant", "dft", "rows")
-    },
-    **{
-        f"{operator.__name__}-reference": (with_backend(operator, "reference"), formula, arguments)
-        for operator, formula, arguments in (
-            (ops.focused_linear, focused_linear, (*TOKENS, "hd")),
-            (ops.hydra, hydra, TOKENS),
-            (ops.efficient, efficient, TOKENS),
-            (ops.linear_angular, linear_angular, TOKENS),
-        )
-    },
 }
+for name in ("focused_linear", "hydra", "efficient", "linear_angular"):
+    OPERATORS[f"{name}-reference"] = (partial(OPERATORS[name][0], backend="reference"), *OPERATORS[name][1:])
+for name in ("auto", "reference", "fft", "circulant", "dft", "rows"):
+    OPERATORS[f"lisa-{name}"] = (partial(ops.lisa, backend=name), lisa, LISA)
 
 
 def test_the_result_has_the_dtype_of_the_value():

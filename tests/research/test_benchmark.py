@@ -6,11 +6,10 @@ import pytest
 import torch
 
 import benchmark as command
+from helpers.backbones import NARROW
 from mmlisa import ops
 from mmlisa.models.attention import build_attention
 from research import benchmark
-
-NARROW = dict(depths=(1, 1, 1, 1), channels=(16, 32, 32, 48), num_heads=(1, 2, 2, 3))
 
 
 def test_pseudo_code_is_lisa():

@@ -51,9 +51,6 @@ def test_only_the_backbone_its_channels_and_the_start_differ(name, tmp_path):
         assert tuple(node) == (one.size, one.size), key
 
 
-# ---- arithmetic
-
-
 def test_a_difference_below_two_standard_deviations_is_none():
     quiet, noisy = (80.0, 80.0, 80.0), (84.0, 85.0, 86.0)
     assert difference(noisy, quiet, pooled=1.0) == "+5.0"
@@ -62,9 +59,6 @@ def test_a_difference_below_two_standard_deviations_is_none():
     scattered = (80.0, 85.0, 90.0)
     assert difference(scattered, quiet, pooled=0.1) == "none"  # these two do
     assert difference((90.0, 90.0), quiet, pooled=1.0) == "?"
-
-
-# ---- running
 
 
 def test_a_measurement_and_trainings_and_nothing_twice(tmp_path, monkeypatch):

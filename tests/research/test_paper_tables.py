@@ -50,9 +50,6 @@ def test_status(monkeypatch, quantity, cell, status):
     assert (result.ours, result.status) == (pytest.approx(3.0), status)
 
 
-# ---- counting
-
-
 @pytest.mark.parametrize(
     ("layer", "shape", "work"),
     [

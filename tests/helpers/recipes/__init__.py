@@ -42,22 +42,19 @@ _EPOCH = {"mmdet": 117266, "mmpretrain": 1281167}
 def recipe(cfg: Config, model: nn.Module) -> dict[str, Any]:
     """The resolved recipe of a config of any OpenMMLab library, and of its model, which may be on the meta device.
 
-    * ``optimizer``, ``lr``, ``weight_decay``, ``clip`` (a norm, or ``['adaptive', factor]``), ``momenta``; ``batch``: of all
-      devices together, the one ``lr`` is meant for;
+    * ``clip``: a norm, or ``['adaptive', factor]``; ``batch``: of all devices together, the one ``lr`` is meant for;
     * ``epochs`` or ``iterations``; ``warmup``, in the same units or in iterations; ``decay``: its kind, None where constant, with
-      the ``power`` of a polynomial; ``decays_every``: ``'epoch'`` or ``'iteration'``; ``milestones``; ``rates``: of the first
-      iteration, after the warm-up, after the last iteration;
+      the ``power`` of a polynomial; ``rates``: of the first iteration, after the warm-up, after the last iteration;
     * ``undecayed``: kinds of parameters; ``lr_mults``: part of the model -> its rates over the base rate, where they differ;
-    * ``drop_path``; ``augments``: type -> alpha of mixing augmentations; ``ema``: type and final momentum; ``head_scale``: by how
-      much smaller than its other layers a head's last one starts; ``teacher``: timm's name of a distilling model; ``mesa``: the
-      weight of the self-distillation, and its first epoch;
-    * ``label_smoothing``; ``rand_augment``: operations, level and its deviation; ``erasing``: its probability; ``clips``: frames,
-      stride (None: one of each segment) and number, of training and test;
-    * ``transforms``: types of the training pipeline; ``train_scales``: pixels, of every step that sets a size; ``max_size``:
-      limit of the long side, beside short ones; ``class_share``: largest share of a class in a crop; ``interpolations``;
-      ``batch_scales``: smallest and largest, where the images of a batch are resized together; ``sampler``; ``pixels``: order,
-      mean, std; ``evaluation``: steps of the test that change an image; ``boxes``: of one-stage detectors, how many are kept
-      before NMS and after it, the least score, and the IoU of NMS; ``towers``: the convolutions in their heads, and the channels.
+    * ``augments``: type -> alpha of mixing augmentations; ``ema``: type and final momentum; ``head_scale``: by how much smaller
+      than its other layers a head's last one starts; ``mesa``: the weight of the self-distillation, and its first epoch;
+    * ``rand_augment``: operations, level and its deviation; ``erasing``: its probability; ``clips``: frames, stride (None: one of
+      each segment) and number, of training and test;
+    * ``train_scales``: pixels, of every step that sets a size; ``max_size``: limit of the long side, beside short ones;
+      ``class_share``: largest share of a class in a crop; ``batch_scales``: smallest and largest, where the images of a batch are
+      resized together; ``pixels``: order, mean, std; ``evaluation``: steps of the test that change an image;
+    * ``boxes``: of one-stage detectors, how many are kept before NMS and after it, the least score, and the IoU of NMS;
+      ``towers``: the convolutions in their heads, and the channels.
     """
     optimizer = cfg.optim_wrapper.optimizer
     warmups = [s for s in cfg.param_scheduler if s.type == "LinearLR"]
@@ -171,26 +168,21 @@ def _evaluation(step: Any) -> Iterator[str]:
 @cache
 def _rates(schedulers: str, lr: float, length: str) -> list[float]:
     """Rates of the first iteration, after the warm-up and after the last one, by MMEngine's own schedulers, to three digits."""
-    schedulers, length = json.loads(schedulers), json.loads(length)
-    per_epoch = 4
-    # A hundredth of the iterations has the same curve.
-    for s in schedulers:
-        if not s.get("by_epoch", True):
-            s.update({key: s[key] // 100 for key in ("begin", "end", "T_max") if key in s})
-    warmup = max(
-        (s["end"] * (per_epoch if s.get("by_epoch", True) else 1) for s in schedulers if s["type"] == "LinearLR"),
-        default=0,
-    )
-    total = length["epochs"] * per_epoch if length["epochs"] else length["iterations"] // 100
-    optimizer = torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=lr)
-    built = []
-    for s in schedulers:
-        options = dict(s, optimizer=optimizer)
+    length, optimizer = json.loads(length), torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=lr)
+    per_epoch, warmup, built = 4, 0, []
+    for options in json.loads(schedulers):
+        by_epoch = options.get("by_epoch", True)
+        if not by_epoch:  # a hundredth of the iterations has the same curve
+            options |= {key: options[key] // 100 for key in ("begin", "end", "T_max") if key in options}
+        if options["type"] == "LinearLR":
+            warmup = options["end"] * (per_epoch if by_epoch else 1)
+        options["optimizer"] = optimizer
         if options.pop("convert_to_iter_based", False):
             cls = PARAM_SCHEDULERS.get(options.pop("type"))
             built.append(cls.build_iter_from_epoch(**options, epoch_length=per_epoch))
         else:
             built.append(PARAM_SCHEDULERS.build(options))
+    total = length["epochs"] * per_epoch if length["epochs"] else length["iterations"] // 100
     rates = []
     for i in range(total):
         rates.append(optimizer.param_groups[0]["lr"])

@@ -8,8 +8,6 @@ from helpers.networks import randomised
 from mmlisa.models.attention import build_attention
 from mmlisa.models.backbones import FLattenSwin
 
-NARROW = dict(channels=(16, 32, 64, 128), num_heads=(1, 2, 4, 8), depths=(2, 2, 2, 2))
-
 
 def test_windows_are_maps_of_their_own():
     """Each window gives what the operator gives on that window alone; at the border, on the part that is of the map."""
@@ -39,7 +37,7 @@ def test_shifted_windows_are_rolled_there_and_back():
 
 
 def test_every_second_block_shifts_its_windows():
-    arch = dict(base="tiny", **{**NARROW, "depths": (3, 2, 2, 2)})
+    arch = dict(base="tiny", channels=(16, 32, 64, 128), num_heads=(1, 2, 4, 8), depths=(3, 2, 2, 2))
     for options, expected in ((dict(window=7, shift=True), [False, True, False]), (dict(window=7), [False] * 3)):
         model = FLattenSwin(arch, attention=options)
         assert [block.attn.shift for block in model.stages[0].blocks] == expected

@@ -9,11 +9,12 @@ from torch import nn
 from mmlisa.models.backbones.hvit3 import ShortcutConvMlp
 from mmlisa.models.layers import LayerNorm, Mlp, Residual, ResidualBlock, SepConv
 
+# A branch, and the numbers per token that linear layers return in it.
 BRANCHES = {
-    "mlp": lambda: Mlp(3, 12),
-    "conv-mlp-3": lambda: Mlp(3, 12, 3),
-    "sep-conv": lambda: SepConv(3, 7),
-    "shortcut-conv": lambda: ShortcutConvMlp(3, 12),
+    "mlp": (lambda: Mlp(3, 12), 12),
+    "conv-mlp-3": (lambda: Mlp(3, 12, 3), 12),
+    "sep-conv": (lambda: SepConv(3, 7), 6),
+    "shortcut-conv": (lambda: ShortcutConvMlp(3, 12), 12),
 }
 
 
@@ -34,18 +35,17 @@ def kept_bytes(function, *modules):
 STATISTICS = 2  # a norm saves a mean and a deviation per token
 
 
-@pytest.mark.parametrize(
-    ("name", "width"), [("mlp", 3 + 12), ("conv-mlp-3", 3 + 12), ("sep-conv", 3 + 6), ("shortcut-conv", 3 + 12)]
-)
-def test_training_saves_what_linear_layers_return(name, width):
+@pytest.mark.parametrize("name", BRANCHES)
+def test_training_saves_what_linear_layers_return(name):
     """And the tokens; more if a layer has a hook, another class or another forward, or if the norm's output was changed."""
-    norm, branch = LayerNorm(3), BRANCHES[name]().train()
+    build, width = BRANCHES[name]
+    norm, branch = LayerNorm(3), build().train()
     x, grid = torch.randn(1, 370, 3, requires_grad=True), (37, 10)
 
     def kept():
         return kept_bytes(lambda: branch(norm(x), grid), norm, branch)
 
-    lean = 4 * 370 * (width + STATISTICS)
+    lean = 4 * 370 * (3 + width + STATISTICS)
     assert kept() == lean
     for register in (
         branch.act.register_forward_hook,
@@ -71,7 +71,7 @@ def test_training_saves_what_linear_layers_return(name, width):
 def test_gradients_are_those_of_the_layers(name, create_graph):
     """Gradients of the norm, its output, the branch and the tokens, also after a hook wrote into the norm's output."""
     torch.manual_seed(0)
-    norm, branch, grid = LayerNorm(3).double(), BRANCHES[name]().double(), (5, 4)
+    norm, branch, grid = LayerNorm(3).double(), BRANCHES[name][0]().double(), (5, 4)
     nn.init.normal_(norm.weight)
     nn.init.normal_(norm.bias)
     x, weight = torch.randn(2, 20, 3, dtype=torch.double, requires_grad=True), torch.randn(2, 20, 3, dtype=torch.double)
