@@ -148,5 +148,5 @@ def test_vitdet_sees_images_of_the_size_of_its_positions(name):
     assert resize.ratio_range == (0.1, 2.0)
     pad = DetDataPreprocessor(**{k: v for k, v in cfg.model.data_preprocessor.items() if k != "type"})
     for training in (True, False):  # smaller images are padded
-        batch = dict(inputs=[torch.zeros(3, 700, 1024), torch.zeros(3, 1024, 500)], data_samples=None)
-        assert pad(batch, training)["inputs"].shape == (2, 3, 1024, 1024)
+        batch = dict(inputs=[torch.zeros(3, 700, 500)], data_samples=None)
+        assert pad(batch, training)["inputs"].shape == (1, 3, 1024, 1024)
