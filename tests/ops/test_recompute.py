@@ -54,9 +54,7 @@ def test_autocast_as_in_the_forward_pass(tensors, backward_inside):
     for form in (plain, lean):
         with torch.autocast("cpu", torch.bfloat16):
             y = form(*leaves)
-            if backward_inside:
-                results.append([y.detach(), *torch.autograd.grad(y.float().square().sum(), leaves)])
-        if not backward_inside:
+        with torch.autocast("cpu", torch.bfloat16, enabled=backward_inside):
             results.append([y.detach(), *torch.autograd.grad(y.float().square().sum(), leaves)])
     assert results[0][0].dtype == torch.bfloat16
     for a, b in zip(*results, strict=True):

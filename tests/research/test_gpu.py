@@ -33,19 +33,15 @@ def test_operators_agree_with_their_references():
     assert not [(columns, row) for columns, check in cases if (row := check())["failed"]]
 
 
-class _WrongGradient(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, x):
-        return x.clone()
-
-    @staticmethod
-    def backward(ctx, grad):
-        return 1.001 * grad
-
-
 @pytest.mark.parametrize(
     "mistake",
-    [lambda y: 1.001 * y, _WrongGradient.apply, lambda y: y * torch.nan, lambda y: y[..., :-1], lambda y: y / 0],
+    [
+        lambda y: 1.001 * y,
+        lambda y: y + 1e-3 * (y - y.detach()),
+        lambda y: y * torch.nan,
+        lambda y: y[..., :-1],
+        lambda y: y / 0,
+    ],
     ids=["value", "gradient", "nan", "shape", "inf"],
 )
 def test_a_wrong_operator_fails(monkeypatch, mistake):

@@ -59,6 +59,7 @@ def recipe(cfg: Config, model: nn.Module) -> dict[str, Any]:
     optimizer = cfg.optim_wrapper.optimizer
     warmups = [s for s in cfg.param_scheduler if s.type == "LinearLR"]
     decays = [s for s in cfg.param_scheduler if s.type != "LinearLR"]
+    every_epoch = bool(decays) and decays[0].get("by_epoch", True) and not decays[0].get("convert_to_iter_based")
     length = {"epochs": cfg.train_cfg.get("max_epochs"), "iterations": cfg.train_cfg.get("max_iters")}
     train = list(_steps(_dataset(cfg.train_dataloader).pipeline))
     test = list(_steps(_dataset(cfg.val_dataloader).pipeline)) if cfg.get("val_dataloader") else []
@@ -81,7 +82,7 @@ def recipe(cfg: Config, model: nn.Module) -> dict[str, Any]:
         **{unit: number for unit, number in length.items() if number},
         "warmup": warmups[0].end if warmups else 0,
         "decay": decays[0].type if decays else None,
-        "decays_every": _step(decays[0]) if decays else None,
+        "decays_every": ("epoch" if every_epoch else "iteration") if decays else None,
         "power": decays[0].get("power") if decays else None,
         "milestones": decays[0].get("milestones") if decays else None,
         "rates": _rates(json.dumps(cfg.param_scheduler), optimizer.lr, json.dumps(length)),
@@ -119,11 +120,6 @@ def recipe(cfg: Config, model: nn.Module) -> dict[str, Any]:
         "undecayed": undecayed,
         "lr_mults": lr_mults,
     }
-
-
-def _step(scheduler: Any) -> str:
-    every_epoch = scheduler.get("by_epoch", True) and not scheduler.get("convert_to_iter_based")
-    return "epoch" if every_epoch else "iteration"
 
 
 def _dataset(loader: Any) -> Any:
