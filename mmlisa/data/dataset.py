@@ -26,9 +26,9 @@ class Sample:
     split: str = ""  # one of SPLITS; empty where the folder has no splits
     size: tuple[int, int] = (0, 0)  # width and height in pixels, as the training reads them
     objects: list[dict[str, Any]] = field(default_factory=list)  # COCO's, without ids; category_id is the class's index
-    seg_map: str = ""  # of a segmentation: the class map, as path; empty if it is to be drawn from the objects
+    seg_map: str = ""  # path of the class map; empty if it is to be drawn from the objects
     counts: Counter[int] = field(default_factory=Counter)  # number of pixels of each label in the class map
-    label: int = -1  # of a classification: the index of the class
+    label: int = -1  # index of the class in a classification
     digest: bytes = b""  # hash of the image file
 
     def counted(self) -> list[dict[str, Any]]:

@@ -11,7 +11,7 @@ from mmlisa.errors import UserError
 from mmlisa.runtime.masks import decode_counts
 
 _MOST_OUTSIDE = 0.1  # share of boxes that reach outside their image; more than that means another box format
-_LEAST_OVERLAP = 0.5  # of an object's box and that of its mask; less means another place
+_LEAST_OVERLAP = 0.5  # intersection over union of a box and its mask's; less means another place
 _LOOKED_AT = 1000  # masks of a file that are compared with their boxes
 
 

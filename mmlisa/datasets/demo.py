@@ -102,7 +102,7 @@ class Scene(NamedTuple):
 
     image: np.ndarray  # [H, W, 3], RGB, uint8
     owner: np.ndarray  # [H, W], the number of the object that a pixel shows, -1 for none
-    labels: list[int]  # of the objects, indices into CLASSES
+    labels: list[int]  # one index into CLASSES per object
     has_crowd: bool  # the last object is one
 
     @property

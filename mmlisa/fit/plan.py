@@ -23,11 +23,11 @@ class Preset:
 
     config: str  # name or path
     weights: str  # where the backbone starts, for mmlisa.PublishedWeights; empty for random weights
-    rate: float  # learning rate for this many images a step:
+    rate: float  # learning rate at this batch
     batch: int
-    steps: int  # fewest of a training
+    steps: int  # fewest steps of a training
     epochs: int  # fewest passes over the images
-    regions: int | None = None  # that a two-stage detector samples of an image in training; the config's if None
+    regions: int | None = None  # boxes that a two-stage detector samples in training; the config's if None
 
 
 _SWIN = "timm:swin_tiny_patch4_window7_224.ms_in1k"
@@ -62,7 +62,7 @@ _OBJECT = 48  # pixels after resizing; a quarter of the objects may be smaller
 _SMALL = 16  # pixels after resizing; detectors rarely find smaller objects
 _TILE = 640
 OVERLAP = 0.2  # share of a tile that the next one repeats
-_MOST_DETECTIONS = 100  # of an image in the recipes; a detector needs twice the number of its objects
+_MOST_DETECTIONS = 100  # objects found in an image in the recipes; a detector needs twice the number of its objects
 _FEWEST = 10  # steps of a training
 _ROUND = 32  # sides are multiples of the coarsest feature map's stride
 
@@ -75,7 +75,7 @@ class Plan:
     preset: Preset
     on_gpu: bool
     tiles: bool
-    side: int  # of the images, or of a tile
+    side: int  # longer side of the images, or the side of a tile
     batch: int
     rate: float
     steps: int
