@@ -23,15 +23,10 @@ from .demo import CLASSES, PALETTE, Generated
 
 @DATASETS.register_module()
 class CocoDataset(_CocoDataset):
-    """COCO-format detection and instance segmentation; takes mmdet's arguments.
+    """mmdet's CocoDataset that leaves bad annotations out, and refuses files and classes that do not fit each other.
 
-    Attributes:
-        problems: a line about each annotation that is left out, and about what is probably wrong with the whole file.
-
-    Raises:
-        FileNotFoundError: the annotation file is missing.
-        UserError: the file is not a COCO file, all of its annotations are bad, or its classes are not those of the data set in
-            the same order. mmdet drops missing classes, and renames classes in another order, without a message.
+    mmdet drops missing classes, and renames classes in another order, without a message. ``problems`` has a line about each
+    annotation that is left out, and about what is probably wrong with the whole file.
     """
 
     def COCOAPI(self, path: str) -> COCO:
