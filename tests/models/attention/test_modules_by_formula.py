@@ -134,36 +134,22 @@ def test_structure_aware_patterns(form):
 
 
 @pytest.mark.parametrize("prefix", [0, 2])
-def test_interactive(prefix):
-    """Four matrices: around the softmax over the landmarks, and around the one over the tokens."""
-    operator, x = build("InteractiveAttention", landmarks=4), tokens(20 + prefix)
-    y = ops.interactive(
-        *heads(operator.qkv(x)),
-        GRID,
-        4,
-        mix_query=(operator.mix_query_before, operator.mix_query_after),
-        mix_key=(operator.mix_key_before, operator.mix_key_after),
-        backend="reference",
-    )
+@pytest.mark.parametrize("absent", [(), ("before",), ("after",), ("before", "after")])
+def test_interactive(absent, prefix):
+    """Four matrices, or less (iViT's Table 8): around the softmax over the landmarks, and around the one over the tokens."""
+    operator = build("InteractiveAttention", landmarks=4, **{f"mix_{when}": False for when in absent})
+    x, times = tokens(20 + prefix), ("before", "after")
+    mix = {f"mix_{part}": tuple(getattr(operator, f"mix_{part}_{when}") for when in times) for part in ("query", "key")}
+    assert [matrix is None for pair in mix.values() for matrix in pair] == 2 * [when in absent for when in times]
+    y = ops.interactive(*heads(operator.qkv(x)), GRID, 4, **mix, backend="reference")
     torch.testing.assert_close(operator(x, GRID), operator.proj(joined(y)))
 
 
-@pytest.mark.parametrize(
-    ("options", "names"),
-    [
-        (dict(), {"query_before", "query_after", "key_before", "key_after"}),
-        (dict(mix_before=False), {"query_after", "key_after"}),
-        (dict(mix_after=False), {"query_before", "key_before"}),
-        (dict(mix_before=False, mix_after=False), set()),
-        (dict(landmarks=None), {"query_before", "query_after"}),
-    ],
-)
-def test_head_mixing(options, names):
-    """iViT's Table 8: every matrix that is there starts as the identity."""
-    operator = build_attention(dict(type="InteractiveAttention", **options), 16, 4, GRID)
-    mixings = {name.removeprefix("mix_"): p for name, p in operator.named_parameters() if "mix_" in name}
-    assert mixings.keys() == names
-    assert all(torch.equal(matrix, torch.eye(4)) for matrix in mixings.values())
+def test_interactive_without_landmarks():
+    operator, x = build("InteractiveAttention", landmarks=None), tokens()
+    mix = (operator.mix_query_before, operator.mix_query_after)
+    y = ops.interactive_softmax(*heads(operator.qkv(x)), mix=mix)
+    torch.testing.assert_close(operator(x, GRID), operator.proj(joined(y)))
 
 
 @pytest.mark.parametrize("stride", [1, 2])

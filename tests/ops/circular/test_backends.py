@@ -65,6 +65,14 @@ def test_chunks_of_heads_change_nothing(backend, monkeypatch):
 
 
 @pytest.mark.parametrize("backend", ["fft", "circulant"])
+def test_prepared_kernels_serve_many_calls(backend):
+    q, k, v, *kernels = (x.detach() for x in make_inputs("even"))
+    prepared = LiSAKernels.prepare(*kernels, backend=backend)
+    for tokens in [(q, k, v), (k, v, q)]:
+        assert torch.equal(prepared(*tokens), lisa(*tokens, *kernels, backend=backend))
+
+
+@pytest.mark.parametrize("backend", ["fft", "circulant"])
 def test_backward_keeps_nothing_of_size_ncd(backend):
     """Saved for the backward pass: query, key, value, the encoded patterns s and what depends on the kernels alone."""
     inputs = [x.detach() for x in make_inputs("beyond-circulant")]
