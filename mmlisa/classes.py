@@ -8,7 +8,7 @@ Colour = tuple[int, int, int]
 
 
 class Classes:
-    """Names and colours of the classes in a data set's ``metainfo``, where both are optional; in a list, the first counts."""
+    """Names and colours of the classes in a data set's ``metainfo``, where both are optional; of several, the first counts."""
 
     def __init__(self, meta: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None) -> None:
         meta = (meta[0] if isinstance(meta, list) else meta) or {}

@@ -9,9 +9,9 @@ from typing import Any
 def names_at_first_use(
     package: str, files: Mapping[str, str]
 ) -> tuple[list[str], Callable[[str], Any], Callable[[], list[str]]]:
-    """Return ``__all__``, ``__getattr__`` and ``__dir__`` of a package, whose names stand as words of one text by their file.
+    """Return ``__all__``, ``__getattr__`` and ``__dir__`` of a package; ``files`` has the names in each file, as words of a text.
 
-    No file may have the name of one of them: importing the file would put the module into the name's place.
+    No file may be called as one of the names: importing the file would put the module into the name's place.
     """
     modules = {name: f"{package}.{file}" for file, names in files.items() for name in names.split()}
 

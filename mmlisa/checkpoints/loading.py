@@ -74,7 +74,7 @@ def _matching(weights: Mapping[str, Tensor], loaded: Mapping[str, Tensor]) -> di
 
 
 def check_match(model: nn.Module, state_dict: Mapping[str, Tensor], filename: str, min_matched: float) -> None:
-    """Log the :func:`match_report`; a lower share, and an entry with NaN or another kind of number, is a CheckpointError."""
+    """Log the :func:`match_report`; a share below ``min_matched``, NaN or another kind of number is a CheckpointError."""
     weights, (share, line) = model.state_dict(), match_report(model, state_dict)
     if share < min_matched:
         remedy = "; add prefix='backbone.'" * any(f"backbone.{name}" in state_dict for name in weights)
@@ -117,7 +117,7 @@ def note_averages(checkpoint: Mapping[str, Any], key: str, filename: str) -> Non
 
 
 def load_weights(model: nn.Module, source: str | Path, min_matched: float = 0.9) -> dict[str, Any]:
-    """Load the weights of a checkpoint by :func:`read_checkpoint` and :func:`load_state_dict`, and return all of it."""
+    """Load the weights of ``source`` and return the whole checkpoint; see :func:`read_checkpoint`, :func:`load_state_dict`."""
     checkpoint = read_checkpoint(source)
     load_state_dict(model, state_dict_of(checkpoint, str(source)), str(source), min_matched)
     return checkpoint

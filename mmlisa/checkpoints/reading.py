@@ -143,7 +143,7 @@ def download(source: str | Path) -> Path:
 
 
 def use_safe_loader() -> None:
-    """Replace MMEngine's loaders, which may unpickle anything, in this process; programs call it, the library does not."""
+    """Replace MMEngine's loaders, which may unpickle anything, by :func:`read_checkpoint`; programs call it, not the library."""
     from mmengine.runner.checkpoint import CheckpointLoader  # needs OpenCV, which a backbone does not
 
     CheckpointLoader.register_scheme(["", *CheckpointLoader._schemes], load_from_mmlisa, force=True)

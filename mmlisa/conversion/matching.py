@@ -62,7 +62,7 @@ class Match:
         return "\n".join([*lines, *_summary("of the file unused", (*self.dropped, *self.unused.values()))])
 
     def check_blocks(self, backbone: str) -> None:
-        """Check that the file's network has the same depth (UserError)."""
+        """Raise UserError unless the file's network has as many blocks as the backbone."""
         filled = {block_of(name) for name in self.state}
         lost = {block: name for name in self.fresh if (block := block_of(name)) not in filled}
         extra = {block: name for new, name in self.unused.items() if (block := block_of(new)) not in filled}

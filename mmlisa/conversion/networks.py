@@ -35,7 +35,7 @@ def _find(state: Mapping[str, Any], backbone: type[nn.Module] | None) -> Network
 
 
 def recognise(state: Mapping[str, Any], backbone: type[nn.Module] | None = None) -> Network:
-    """Return the network that ``state`` holds: one that ``backbone`` lists, or a known one (else a UserError lists those)."""
+    """Return the network that ``state`` holds: one that ``backbone`` lists, or a known one, or raise UserError."""
     if (network := _find(state, backbone)) is not None:
         return network
     known = ", ".join(dict.fromkeys(network.name.split(",")[0] for network in known_networks()))

@@ -96,9 +96,9 @@ class Dataset:
 
 
 def note_problems(problems: Sequence[tuple[object, str]], total: int, unit: str) -> list[str]:
-    """Return a note on each kind of problem, with the first example; refuse more than a tenth of ``total``, good and bad.
+    """Return a note on each kind of problem, with the first example; problems of more than a tenth of ``total`` are a UserError.
 
-    ``problems`` are pairs of what has it and a sentence, whose numbers and quotations do not make another kind.
+    ``problems`` are pairs of a place and a sentence. Sentences that differ only in numbers and quotations are of one kind.
     """
     kinds = defaultdict(list)
     for where, problem in problems:

@@ -128,7 +128,7 @@ def is_polygon(value: Any) -> bool:
 
 
 def _mask_box(mask: Any) -> list[float]:
-    """Return left, top, width and height; of polygons exactly, because run lengths of thin ones hold no pixel."""
+    """Return left, top, width and height; polygons are measured exactly, because run lengths of thin ones hold no pixel."""
     if isinstance(mask, Mapping):
         return coco.toBbox(encode(mask, mask["size"])).tolist()
     points = np.concatenate([np.reshape(polygon, (-1, 2)) for polygon in mask])

@@ -16,7 +16,10 @@ from .demo import CLASSES, Generated
 
 @DATASETS.register_module()
 class DemoClsDataset(Generated, CustomDataset):
-    """One object per image in class folders, made under ``data_root`` on first use; ``data_prefix`` is that of ``cls/``."""
+    """One object per image in class folders, made under ``data_root`` on first use.
+
+    ``data_prefix`` is ``'cls/train'`` or ``'cls/val'``.
+    """
 
     METAINFO: ClassVar = {"classes": CLASSES}
 

@@ -107,11 +107,11 @@ class Scene(NamedTuple):
 
     @property
     def class_map(self) -> np.ndarray:
-        """``[H, W]``, uint8: 0 is the background, 1 + i CLASSES[i]."""
+        """``[H, W]``, uint8: 0 is the background, 1 + i is CLASSES[i]."""
         return np.array([*np.add(self.labels, 1), 0], np.uint8)[self.owner]
 
     def instances(self) -> Iterator[tuple[int, np.ndarray, bool]]:
-        """Yield each object's label, visible part ``[H, W]`` (bool), and whether it is a crowd; all parts may take gigabytes."""
+        """Yield each object's label, visible part ``[H, W]`` (bool), and whether it is a crowd; a list may take gigabytes."""
         for number, label in enumerate(self.labels):
             yield label, self.owner == number, self.has_crowd and number == len(self.labels) - 1
 

@@ -60,9 +60,10 @@ class PairedIoUMetric(IoUMetric):
 
 @DATASETS.register_module()
 class DemoSegDataset(Generated, BaseSegDataset):
-    """Class maps in ADE20K's layout, made under ``data_root`` on first use; ``data_prefix`` is that of ``ade/``.
+    """Class maps in ADE20K's layout, made under ``data_root`` on first use.
 
     The nine classes include the background, 0. There are no unlabelled pixels, and ``reduce_zero_label`` stays False.
+    ``data_prefix`` is ``dict(img_path='ade/images/training', seg_map_path='ade/annotations/training')``, or ``validation``.
     """
 
     METAINFO: ClassVar = {"classes": ("background", *CLASSES), "palette": [[0, 0, 0], *map(list, PALETTE)]}

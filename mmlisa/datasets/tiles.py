@@ -19,8 +19,10 @@ class RandomTile(BaseTransform):
     """A random tile of an image, and the objects in it; the step between mmdet's ``LoadImageFromFile`` and ``LoadAnnotations``.
 
     It cuts the annotations as the data set gives them, so that no mask is made at the size of the image. mmdet's ``RandomCrop``
-    comes after ``LoadAnnotations`` and does not look for objects. An object that the tile cuts gets the box of its visible mask,
-    or else the visible part of its box. An image smaller than a tile stays whole in that direction.
+    comes after ``LoadAnnotations`` and does not look for objects. For segmentors, mmseg's ``RandomCrop`` is right.
+
+    An object that the tile cuts gets the box of its visible mask, or else the visible part of its box. An image smaller than a
+    tile stays whole in that direction.
 
     Args:
         size: side of the tile in pixels.

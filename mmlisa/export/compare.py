@@ -15,8 +15,8 @@ from .whole import EndToEnd, Exportable
 ROUNDING = 1e-5
 # A channel with fewer values has no scale of its own.
 _ENOUGH = 64
-# If nothing is detected, thresholds are halved until so many objects are, and at last left out: suppression of all candidates of
-# 80 classes takes many seconds.
+# If nothing is detected, thresholds are halved up to 6 times, until 10 objects are detected, and left out only then, because the
+# suppression of all candidates of 80 classes takes many seconds.
 _OBJECTS, _HALVINGS = 10, 6
 
 Run = Callable[[Tensor, Tensor | None], Sequence[Tensor]]  # image, thresholds (None: the file's) -> results, candidates
@@ -134,7 +134,7 @@ def padding_effect(module: EndToEnd, size: Sequence[int]) -> tuple[tuple[int, in
     coarse = torch.rand(1, 3, 8, 8, generator=torch.Generator().manual_seed(0)) * 4 - 2
     image = F.interpolate(coarse, (height, width), mode="bilinear")
     maps = []
-    for side in (height, size[0]):  # also padded to what the network takes
+    for side in (height, size[0]):  # without and with the padding, each rounded up to the divisor
         pads = (0, -width % prepare.divisor, 0, side - height + -side % prepare.divisor)
         maps.append(network(F.pad(image, pads, value=prepare.value)))
     changes = [(x - y[..., : x.shape[2], : x.shape[3]]).abs() / (x.max() - x.min()) for x, y in zip(*maps, strict=True)]

@@ -83,7 +83,7 @@ def write(
                 advice = "" if each == sizes[0] else f"; {FIX_SIZE}"
                 raise UserError(f"{out} was not written: {reason}{advice}") from error
         results = run(images[:batch], None)[:count]
-        del run  # its memory
+        del run  # frees the memory of the runtime
         model.graph.value_info.extend(model.graph.output[count:])  # otherwise onnxruntime infers wrong shapes of splits
         del model.graph.output[count:], model.graph.input[1:]
         onnx.save(model, file)

@@ -11,9 +11,10 @@ _NAMES = {"AP": "mAP", "AP50": "mAP_50", "small": "mAP_s", "medium": "mAP_m", "l
 
 
 def compare(folder: Path, run: Callable[..., None]) -> dict[str, object]:
-    """Test ``model.pth`` by ``run`` on tiles of the validation images, and in one pass; return ``table`` and ``advice``.
+    """Test ``model.pth`` of the run in ``folder`` on tiles of the validation images, and in one pass at 640 and 1333 pixels.
 
-    The limits on proposals hold for a tile, so one pass gets those of the tiles of its image.
+    ``run`` runs a command of mmlisa. The limits on proposals hold for a tile, so one pass gets those of the tiles of its image.
+    The result has the rows of a ``table``, the head first, and an ``advice``, a sentence.
     """
     val, plain, rows, best = folder / "data" / "val.json", Config.fromfile(folder / "plain.py"), [], []
     content, cfg, tests = json.loads(val.read_text()), plain.model.test_cfg, {f"tiles of {plain.side} pixels": []}

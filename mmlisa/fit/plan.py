@@ -62,7 +62,7 @@ _OBJECT = 48  # pixels after resizing; a quarter of the objects may be smaller
 _SMALL = 16  # pixels after resizing; detectors rarely find smaller objects
 _TILE = 640
 OVERLAP = 0.2  # share of a tile that the next one repeats
-_MOST_DETECTIONS = 100  # objects found in an image in the recipes; a detector needs twice the number of its objects
+_MOST_DETECTIONS = 100  # most objects per image in the recipes; a detector needs twice as many as an image has
 _FEWEST = 10  # steps of a training
 _ROUND = 32  # sides are multiples of the coarsest feature map's stride
 
@@ -86,6 +86,7 @@ def choose_preset(dataset: Dataset, model: str, weights: str | None, on_gpu: boo
     """Return the preset ``model``, or for ``'auto'`` the one that docs/choosing.md recommends, and the reason for the choice.
 
     ``model`` may also be the path of a config. ``weights`` replaces the published weights of the preset; ``''`` removes them.
+    A ``model`` that is neither a preset of the task nor a config for it is a UserError.
     """
     presets, reason = PRESETS[dataset.task], "chosen by --model"
     longer = float(np.median([max(sample.size) for sample in dataset.samples]))
@@ -133,7 +134,8 @@ def make_plan(
     """Derive the settings of a training from the data.
 
     ``side`` is the longer side of the images in pixels, ``batch`` their number per step, ``epochs`` the passes over the images.
-    ``tile`` is the side of tiles in pixels, ``'auto'`` or ``'off'``; ``'auto'`` takes no tiles if ``side`` is given.
+    ``tile`` is the side of tiles in pixels, ``'auto'`` or ``'off'``; ``'auto'`` takes no tiles if ``side`` is given,
+    and a number is a UserError for a classification.
     """
     reasons = {"side": "chosen by --size", "batch": "chosen by --batch"}
     tile, tile_reason = _choose_tile(dataset, on_gpu, "off" if side and tile == "auto" else tile)

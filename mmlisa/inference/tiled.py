@@ -31,7 +31,7 @@ class TiledDetector(BaseModel):
         detector: config of a detector of mmdet.
         tile: side of a tile in pixels of the image.
         overlap: share of a tile that the next one repeats.
-        resize: a step for each tile, such as ``dict(type="Resize", scale=(800, 800), keep_ratio=True)``.
+        resize: a step for each tile, such as ``dict(type="Resize", scale=(800, 800), keep_ratio=True)``; None for none.
         batch_size: number of tiles that the detector takes at once.
         data_preprocessor: the detector's, if its own config has none; MMEngine's runner passes it.
 

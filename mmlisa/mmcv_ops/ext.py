@@ -63,7 +63,7 @@ def nms(boxes: Tensor, scores: Tensor, iou_threshold: float, offset: int) -> Ten
 
 
 def roi_align_forward(input: Tensor, rois: Tensor, output: Tensor, *_: Tensor, pool_mode: int, **geometry: Any) -> None:
-    """Fill ``output``; the maximum, 0, to which mmcv's last two tensors belong, is a UserError."""
+    """Fill ``output``; ``pool_mode`` 0, the maximum, is a UserError, and mmcv's last two tensors are only for it."""
     if pool_mode == 0:
         raise UserError("pool_mode='max' needs mmcv's compiled operators; use pool_mode='avg'")
     output.copy_(torch.ops.torchvision.roi_align(*widest(input, rois), *_roi_geometry(**geometry)))
@@ -116,7 +116,7 @@ def _focal_loss(logits: Tensor, target: Tensor, weight: Tensor, gamma: float, al
 
 
 def _convolution(geometry: dict[str, int]) -> Callable[..., Tensor]:
-    """Return the convolution of mmcv's arguments, whose names differ between both forms."""
+    """Return torchvision's convolution with mmcv's arguments, whose names differ between the plain and the modulated form."""
     steps = "dH dW padH padW dilationH dilationW"
     if "stride_h" in geometry:
         steps = "stride_h stride_w pad_h pad_w dilation_h dilation_w"

@@ -29,9 +29,9 @@ def look_up_arch(arch: str | dict[str, Any], table: Mapping[str, Mapping[str, An
 
 
 def check_stages(arch: Mapping[str, Any], table: Mapping[str, Mapping[str, Any]], count: int | None = None) -> None:
-    """Check that the settings which are tuples in the table have ``count`` entries, or, for None, one number of entries.
+    """Check that the settings which are tuples in the table have ``count`` entries; for None, that they have equally many.
 
-    Further entries would be ignored: another number is a UserError.
+    Another number is a UserError, because further entries would be ignored.
     """
     per_stage = {key for settings in table.values() for key, value in settings.items() if isinstance(value, tuple)}
     lengths = {key: len(value) for key, value in arch.items() if key in per_stage}

@@ -198,7 +198,7 @@ class Classifier(nn.Module):
         Args:
             num_classes: 0 for none: the network then returns its input ``[B, head_hidden_size]``.
             global_pool: ``'avg'``, ``'max'``, ``'token'`` for networks with a class token, or, without classes, ``''`` for the
-                output of :meth:`forward_features`; None keeps the pooling.
+                output of :meth:`forward_features`; None keeps the pooling. Anything else is a UserError.
         """
         pool = self.head.global_pool if global_pool is None else global_pool
         if pool not in (*POOLS, "") or (pool == "token" and not self.backbone.num_extra_tokens):

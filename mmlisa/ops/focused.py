@@ -37,7 +37,8 @@ def focused_linear(
     """Focused linear attention without its depthwise convolution (Eqs. 4-6), ``[B, h, N, d]``.
 
     Args:
-        query, key, value: ``[B, h, N, d]``, projected; the key with its position added, nothing rectified yet.
+        query, key, value: ``[B, h, N, d]``, projected; the key with its position added, nothing rectified yet. All heads of a
+            token must be there: the norms run over h and d together.
         scale: ``[h, d]``, before its softplus; None divides by nothing.
         focusing_factor: p > 0; with p = 1 and no scale this is the plain linear attention of ReLU.
         mask: ``[B, N]``, True where a key counts; None counts all.

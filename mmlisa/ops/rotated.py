@@ -28,7 +28,7 @@ EPS = 1e-6
 def rotary(x: Tensor, grid: Sequence[int]) -> Tensor:
     """Turn pairs of channels by angles that grow with the row and the column: ``[..., N, C] -> [..., N, C]``.
 
-    Prefix tokens are not turned. The angles are fp32 at least.
+    Prefix tokens, before those of the grid (H, W), are not turned. The angles are fp32 at least.
 
     Raises:
         UserError: C is not a multiple of 4.

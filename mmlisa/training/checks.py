@@ -22,7 +22,7 @@ _CLASS_HEADS = ("roi_head.bbox_head", "roi_head.mask_head", "bbox_head", "mask_h
 def check_classes(model: Mapping[str, Any], classes: Sequence[str] | None, setting: str) -> str:
     """Compare ``num_classes`` of the heads of ``cfg.model`` with the classes of the data at ``setting``.
 
-    A head with fewer classes than the data is a UserError, heads with more are the warning that is returned. Panoptic models and
+    A head with fewer classes than the data is a UserError; the returned warning names heads with more. Panoptic models and
     models that take class names as text are not checked.
     """
     if classes is None or {"panoptic_fusion_head", "language_model"} & model.keys():
@@ -158,7 +158,7 @@ def _check_order(runner: Runner, checkpoint: dict[str, Any], filename: str) -> N
     ours = classes_of(runner.train_dataloader if runner._resume else runner.test_dataloader) or ()
     if sorted(ours) == sorted(saved) and list(ours) != list(saved):  # a label of the model means another class
         raise UserError(
-            f"checkpoint '{filename}' has another order: set metainfo.classes of the data set to {list(saved)}"
+            f"checkpoint '{filename}' has its classes in another order: set metainfo.classes to {list(saved)}"
         )
 
 

@@ -47,7 +47,7 @@ def innermost_dataset(cfg: Config, split: str) -> ConfigDict:
 
 
 def find_metainfo(dataset: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the names of a data set's config, where it has some, or in a file of its, and else those of its type."""
+    """Return the names in a data set's config, or in the files that it states instead, and else those of its type."""
     from mmengine.fileio import list_from_file
     from mmengine.registry import DATASETS
 
@@ -196,7 +196,7 @@ def _set_pretrained(cfg: Config, source: str, ema: bool | None) -> None:
 
 
 def _set_length(cfg: Config, epochs: int | None, iterations: int | None) -> None:
-    """Set the length of the training, and stretch to it what is counted in the same unit; parts without time left go."""
+    """Set the length of the training, stretch the schedule's parts in the same unit to it, and remove those without time left."""
     loop, by_epoch = cfg.train_cfg, "max_epochs" in cfg.train_cfg
     if by_epoch and iterations:
         epochs = -(-iterations // (per_epoch := _iterations_per_epoch(cfg)))

@@ -35,7 +35,7 @@ class QuietRunner(Runner):
 
 
 def import_quietly(*libraries: str | None) -> None:
-    """Import the data sets of OpenMMLab's libraries, of all that are installed by default, and hide what they print then."""
+    """Import the data sets of OpenMMLab's ``libraries``, by default of all installed ones, and hide what they print."""
     with contextlib.redirect_stdout(io.StringIO()):
         for library in libraries or OPENMMLAB:
             if library in OPENMMLAB and find_spec(library):

@@ -1,4 +1,4 @@
-"""Checkpoints are written completely or not at all, also when a signal ends the training; one training writes into a folder."""
+"""Checkpoints are written completely or not at all, also when a signal ends the training; a folder has one training at a time."""
 
 import os
 import signal

@@ -18,7 +18,7 @@ class DamagedVideoError(UserError):
 
 
 def count_frames(path: str | Path) -> int:
-    """Return the number of frames; of a video file, the number in its header. None are a DamagedVideoError."""
+    """Return the number of frames; of a video file, the number in its header. A video without frames is a DamagedVideoError."""
     path = Path(path)
     count = len(_frame_files(path)) if path.is_dir() else int(_open(path).get(cv2.CAP_PROP_FRAME_COUNT))
     if count < 1:

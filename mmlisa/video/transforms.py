@@ -33,7 +33,7 @@ def dense_positions(total: int, length: int, stride: int, clips: int, random: bo
 
 
 def uniform_positions(total: int, length: int, random: bool) -> np.ndarray:
-    """Return a random or the middle frame of ``length`` equal segments (Wang et al., "Temporal segment networks").
+    """Return a random frame, or the middle one, of each of ``length`` equal segments (Wang et al., "Temporal segment networks").
 
     The result is ``[1, length]``. A video with fewer frames than segments repeats some.
     """

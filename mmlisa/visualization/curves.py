@@ -12,7 +12,7 @@ METRICS = ("mAP", "mAP_50", "mAP_75", "mIoU", "aAcc", "top1")  # ends of the nam
 
 
 def read_curves(work_dir: str | Path) -> Curves:
-    """Read the curves of a work dir from all of its logs, of which a later one counts from its first iteration on."""
+    """Read the curves of a work dir from all of its logs; a later log replaces the earlier ones from its first iteration on."""
     logs = sorted(Path(work_dir).glob("*/vis_data/scalars.json"))
     if not logs:
         raise FileNotFoundError(f"{work_dir} has no log of a training (*/vis_data/scalars.json)")

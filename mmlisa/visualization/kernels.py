@@ -100,7 +100,7 @@ def attention_rows(operator: nn.Module, x: Tensor, grid: Sequence[int], tokens: 
 
     A row is the gradient by the values, averaged over the channels of a head. It is exact if the operator is linear in its
     values, as softmax (a row of weights) and LiSA (``sum_d s_d W^b_d``) are. It includes convolutions and factors of the values.
-    An operator without a ``qkv`` projection that has values for each token has no rows, None.
+    The result is None for an operator without a ``qkv`` projection that has values for each token.
     """
     if not (hasattr(operator, "qkv") and hasattr(operator, "num_heads")) or isinstance(operator, TTTAttention):
         return None  # the last third of what ViT³ projects is not its values
@@ -136,8 +136,8 @@ def _values_and_output(operator: nn.Module, x: Tensor, grid: Sequence[int]) -> t
 def attention_matrices(backbone: nn.Module, image: Tensor, layers: Sequence[int]) -> dict[str, Tensor]:
     """Return the matrices ``[h, N, N]`` by which chosen operators multiply their values; operators without one are left out.
 
-    The matrix of focused linear attention is ``φ(Q) φ(K)ᵀ / sum + M_DWC`` (FLatten, Eq. 11). More than :data:`MAX_TOKENS` and
-    no matrix at all are UserErrors.
+    The matrix of focused linear attention is ``φ(Q) φ(K)ᵀ / sum + M_DWC`` (FLatten, Eq. 11). More than :data:`MAX_TOKENS`
+    tokens and no matrix at all are UserErrors.
     """
     matrices = {}
     for name, (operator, x, grid) in _calls(backbone, image, layers).items():

@@ -37,7 +37,7 @@ def draw_prediction(
     """Return a picture with a model's prediction.
 
     Objects get a box, a mask and a label; beside annotations, small objects are in a legend below the picture instead.
-    A segmentation gets masks and a legend, a classification has its best classes below the picture, under the annotated one.
+    A segmentation gets masks, and a legend below. A classification has its best classes below, under the annotated one.
 
     Args:
         picture: the image as it was read.
@@ -72,7 +72,7 @@ def has_truth(sample: Any) -> bool:
 
 
 def write_video(path: str | Path, frames: Iterable[np.ndarray], rate: float) -> None:
-    """Write frames as MPEG-4, at ``rate`` frames per second; nothing after an error, or if there is no frame."""
+    """Write frames ``[H, W, 3]`` (RGB, uint8) as MPEG-4 at ``rate`` per second; nothing after an error or without frames."""
     import supervision as sv
 
     frames = iter(frames)

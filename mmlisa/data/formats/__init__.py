@@ -22,7 +22,7 @@ EXPECTED = "\n  ".join([" Expected one of:", *(module.LAYOUT for module in FORMA
 
 
 def read(root: str | Path, task: str = "", ignore: Sequence[int] = ()) -> Dataset:
-    """Recognise the format of a folder and read it, images included, for one of :data:`TASKS`, the first that it holds if empty.
+    """Recognise the format of a folder and read it with its images; an empty ``task`` is the first of :data:`TASKS` in it.
 
     Raises:
         UserError: the folder holds no annotations or several formats, or more than a tenth of the entries cannot be used.

@@ -24,22 +24,23 @@ IGNORED, BACKGROUND = "__ignore__", "_background_"  # LabelMe's labels of a regi
 class Objects:
     """The images and objects that a reader finds, and what it cannot use.
 
-    ``splits`` are those of the images, by the lists of the folder if None; an image that is missing in them is in none.
+    ``splits`` has the split of each image, None stands for the lists of the folder. An image that they lack is in no split.
     """
 
     def __init__(self, folder: Folder, splits: dict[str, str] | None = None) -> None:
         self.folder, self.splits = folder, folder.listed_splits() if splits is None else splits
         self.samples: dict[tuple[str, str], Sample] = {}  # by split and path
-        self.entries: list[tuple[Sample, str, dict[str, Any]]] = []  # with the place in the files, and the class's name
+        self.entries: list[tuple[Sample, str, dict[str, Any]]] = []  # image, place in the files, object
         self.lost: list[tuple[object, str]] = []  # images that cannot be used, each with the reason
         self.bad: list[tuple[object, str]] = []  # objects that cannot be used
 
     def add_image(
         self, file: str, path: str | None, size: Sequence[Any] = (), split: str = "", stated: Any = ""
     ) -> Sample | None:
-        """Add the image ``path``, None if it is missing, that ``file`` annotates, and return it, None if it cannot be used.
+        """Add the image ``path`` that ``file`` annotates, and return it; None if it is missing or cannot be used.
 
-        The file states ``size`` (width and height, or None), perhaps the ``split``, and calls the image ``stated``.
+        ``size`` (width, height), ``split`` and ``stated``, the image's name, are what the file says. An image that is annotated
+        twice is a UserError.
         """
         if path is None:
             reason = f"its image {str(stated)!r} is missing; put it beside this file or into images/"
@@ -86,7 +87,7 @@ class Objects:
         return Dataset(self.folder.root, task, classes, samples, notes, **fields)
 
     def finish(self, classes: Iterable[str] = ()) -> Dataset:
-        """Return the data set of the objects that a training can use; their names are the classes unless the format has some."""
+        """Return the data set of the objects that a training can use; without ``classes``, their names are the classes."""
         root, usable, boxes = self.folder.root, [], 0
         classes = classes or sorted({entry["category_id"] for _, _, entry in self.entries})
         classes = [name for name in dict.fromkeys(map(str.strip, classes)) if name not in (IGNORED, BACKGROUND)]
@@ -123,7 +124,7 @@ class Objects:
 
 
 def draw_maps(dataset: Dataset) -> None:
-    """Turn a data set of outlines into one of class maps, which are drawn when they are written."""
+    """Turn a data set of outlines (UserError for boxes) into one of class maps, which are drawn when they are written."""
     if not dataset.has_masks:
         raise UserError(f"{dataset.root}: --task segmentation needs outlines, but the objects are boxes")
     dataset.task, dataset.classes = "segmentation", ["background", *dataset.classes]

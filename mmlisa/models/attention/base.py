@@ -66,7 +66,7 @@ class HeadedAttention(nn.Module):
     function: ClassVar[Callable[..., Tensor]]  # of query, key and value
     # Whether N may exceed prod(grid) by prefix tokens, which then are tokens like all others.
     takes_prefix: ClassVar[bool] = True
-    # For operators whose values grow with the cube of their input and leave the range of fp16: no autocast in it.
+    # Without autocast in fp16, for operators whose values grow with the cube of their input and leave its range.
     full_precision: ClassVar[bool] = False
 
     def __init__(

@@ -16,7 +16,7 @@ from .base import HeadedAttention, join_heads, split_heads
 class InLineAttention(HeadedAttention):
     """InLine: injective linear attention with a local residual, in which prefix tokens have no part.
 
-    It is a 3x3 convolution of the values, whose kernel for each channel an MLP makes from the mean of the image's tokens.
+    The residual is a 3x3 convolution of the values. An MLP makes its kernel for each channel from the mean of the image's tokens.
     """
 
     def __init__(self, channels: int, num_heads: int, *, grid: Sequence[int], qkv_bias: bool = True) -> None:

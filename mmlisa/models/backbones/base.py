@@ -217,7 +217,7 @@ class Backbone(BaseModule):
 
     @classmethod
     def check_arch(cls, arch: dict[str, Any]) -> None:
-        """Check the settings of an arch (UserError), and write its mixers in the letters of :data:`MIXERS`."""
+        """Raise UserError for invalid settings of an arch, and write its mixers in the letters of :data:`MIXERS`."""
         check_stages(arch, cls.arch_settings, cls.entries)
         if cls.mixers is not None:
             key, letters = cls.mixers

@@ -108,7 +108,7 @@ class LiSANet(Backbone):
     mixers = ("mixers", "AC")
     default_arch = "hybrid-small"
     no_decay = ("position_embedding",)
-    _conv: ClassVar[dict[str, Any]] = dict(conv_kernel=7, conv_expansion=2)  # of C, which any arch may be given
+    _conv: ClassVar[dict[str, Any]] = dict(conv_kernel=7, conv_expansion=2)  # keys that any arch may set
     _journal: ClassVar[dict[str, Any]] = dict(
         strides=(4, 2, 2, 2),
         overlap=True,
@@ -194,7 +194,7 @@ class LiSANet(Backbone):
         arch, channels, axes = self.arch, self.stage_channels[stage], len(self.image_size)
         side, time = arch["strides"][stage], TEMPORAL_STRIDE if stage == 0 else 1
         kernel, padding = (2 * side - 1, side - 1) if arch["overlap"] else (side, 0)
-        # Of T, H, W; images have the last two. In time, all embeddings overlap (Table 14's FLOPs: tubelets of 3x16x16).
+        # The axes are T, H, W; images have the last two. In time, all embeddings overlap (Table 14's FLOPs: tubelets of 3x16x16).
         sizes = (2 * time - 1, kernel, kernel), (time, side, side), (time - 1, padding, padding)
         kernels, strides, paddings = (size[-axes:] for size in sizes)
         options = dict(norm=build_norm(self.norm_cfg, channels), grid_axes=axes)

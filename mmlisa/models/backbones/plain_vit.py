@@ -24,7 +24,10 @@ from .base import Backbone, StageSize, TimmNames
 
 
 class Stem(PositionsOnLoad, PatchEmbed):
-    """Patch embedding with learned positions and an optional class token: image -> ``[B, (1 +) N, C]``, grid of the N patches."""
+    """Patch embedding with learned positions and an optional class token: image -> ``[B, (1 +) N, C]``, grid of N patches.
+
+    The image is padded with zeros to whole patches; positions are interpolated to the grid at hand.
+    """
 
     on_grid = ("position",)
 

@@ -93,7 +93,7 @@ TOKEN_CONVOLUTIONS = {2: TokenConv, 3: TokenConv3d}
 def token_conv(
     channels: int, kernel_size: int | Sequence[int], grid_axes: int = 2, *, bias: bool = True
 ) -> TokenConv | TokenConv3d:
-    """Depthwise convolution over a grid (H, W) or (T, H, W); the kernel size is an odd number, or one per axis (UserError)."""
+    """Depthwise convolution over a grid (H, W) or (T, H, W); ``kernel_size``: odd, a number or one per axis (else UserError)."""
     if not isinstance(kernel_size, Integral) and len(kernel_size) != grid_axes:
         raise UserError(f"kernel_size={kernel_size!r}; it must be a number, or {grid_axes}, one per axis of the grid")
     return TOKEN_CONVOLUTIONS[grid_axes](channels, kernel_size, bias)

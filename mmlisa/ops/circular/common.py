@@ -5,8 +5,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-# What a backend prepares for one grid: from query and key ``[M, c, *grid]`` to ``[M, D, *grid]``, or from that and the value
-# ``[M, c, *grid]`` to ``[M, c, *grid]``.
+# The function that a backend prepares for one grid. It encodes, (query, key), each ``[M, c, *grid]``, -> s ``[M, D, *grid]``, or
+# mixes, (s, value) -> ``[M, c, *grid]``.
 Side = Callable[[Tensor, Tensor], Tensor]
 
 

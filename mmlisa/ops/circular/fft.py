@@ -43,7 +43,7 @@ def prepare_mix(kernel: Tensor, bias: Tensor) -> Side:
         return partial(_mix_maps, kernel_f=_spectrum(at_least_fp32(kernel), first_axis=1), bias=_pair(bias.T, 1))
 
 
-# Functions, so that a copied or pickled model refers to them by name, which the operators below do not allow.
+# A copied or pickled model refers to these functions by name, which is impossible with the operators below.
 def _encode_maps(query: Tensor, key: Tensor, kernel_f: Tensor, bias: Tensor, num_patterns: int) -> Tensor:
     return _encode(query, key, kernel_f, bias, num_patterns)
 

@@ -38,7 +38,7 @@ class AdaptiveClipAmpOptimWrapper(AdaptiveClipOptimWrapper, AmpOptimWrapper):
 
 @OPTIM_WRAPPERS.register_module()
 class Bf16OptimWrapper(OptimWrapper):
-    """MMEngine's wrapper with autocast in bfloat16, which needs no scaling of the loss, and so no GPU as ``AmpOptimWrapper``."""
+    """MMEngine's wrapper with autocast in bfloat16, which scales no loss; ``AmpOptimWrapper`` does, on GPUs only."""
 
     @contextmanager
     def optim_context(self, model: nn.Module) -> Iterator[None]:
@@ -60,8 +60,8 @@ class LayerwiseOptimWrapperConstructor(DefaultOptimWrapperConstructor):
 
     ``paramwise_cfg`` takes, beside MMEngine's keys:
 
-    * ``lr_mults``: multipliers of the rate by the prefix of a parameter's name, ``{'backbone': 0.1}``; the longest prefix counts,
-      one that no parameter has is a UserError;
+    * ``lr_mults``: multipliers of the rate by the prefix of a parameter's name, ``{'backbone': 0.1}``; the longest prefix counts.
+      A prefix that no parameter has is a UserError;
     * ``layer_decay``: the rate of a layer over the rate of the next one. The backbone's ``get_layer_depth`` counts the layers;
     * ``layer_groups``: ``'block'`` (default): each block is a layer; ``'convnext'``, for four stages: the first two stages, every
       three blocks of the third and the last stage are a layer each (ConvNeXt's fine-tuning).
