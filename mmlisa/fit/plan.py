@@ -214,9 +214,9 @@ def _choose_side(dataset: Dataset, on_gpu: bool) -> tuple[float, str]:
 
 
 def write_configs(plan: Plan, dataset: Dataset, folder: Path) -> dict[str, str]:
-    """Return the texts of ``config.py`` of a run in ``folder``, an absolute path, whose annotations are in ``folder/data``.
+    """Return the text of each config of a run in ``folder`` (absolute), whose annotations are in ``folder/data``, by its name.
 
-    A detector on tiles has its training in ``plain.py``, on which ``config.py`` builds.
+    It is ``config.py``. A detector on tiles has its training in ``plain.py``, on which ``config.py`` builds.
     """
     weights, cfg = plan.preset.weights, Config.fromfile(config_path(plan.preset.config))
     base, optimizer = cfg.model, cfg.optim_wrapper.optimizer

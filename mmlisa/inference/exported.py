@@ -79,7 +79,7 @@ def check_exported_classes(runner: Runner) -> None:
 def exported_config(cfg: Config, path: str | Path, **tiles: Any) -> Config:
     """Return a copy of a config that tests an exported file in the place of its model; ``tiles``: :class:`ExportedModel`.
 
-    The copy has a work dir of its own, because MMEngine's runner would overwrite the config of the training there.
+    The copy has a work dir of its own, because MMEngine's runner would overwrite the config in that of the training.
     """
     cfg = deepcopy(cfg)
     cfg.model = dict(type="mmlisa.ExportedModel", path=str(path), **tiles)

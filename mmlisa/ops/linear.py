@@ -50,7 +50,7 @@ def linear_angular(query: Tensor, key: Tensor, value: Tensor, *, backend: str = 
 
 @operator
 def masked_softmax(query: Tensor, key: Tensor, value: Tensor, threshold: Tensor | float) -> tuple[Tensor, Tensor]:
-    """The auxiliary branch, Eq. 10: softmax attention whose probabilities up to ``threshold`` are set to zero.
+    """The auxiliary branch, Eq. 10: softmax attention whose probabilities up to ``threshold`` (ε) are set to zero.
 
     The backward pass computes the N x N maps again: at N = 4096 and 12 heads, each of three has 0.8 GB per layer and image.
 

@@ -43,7 +43,7 @@ class VideoDataPreprocessor(ClsDataPreprocessor):
 
 @MODELS.register_module()
 class VideoClassifier(ImageClassifier):
-    """mmpretrain's ``ImageClassifier`` for a video backbone, of ``[B, V, 3, T, H, W]`` or, for single views, ``[B, 3, T, H, W]``.
+    """mmpretrain's ``ImageClassifier`` for a video backbone, on ``[B, V, 3, T, H, W]`` or, for single views, ``[B, 3, T, H, W]``.
 
     The loss treats every view as a sample. A prediction is the mean of the probabilities of the V views. Features and
     ``mode='tensor'`` have one row per view.

@@ -11,7 +11,7 @@ from mmlisa.registry import DATASETS
 
 @DATASETS.register_module()
 class VideoDataset(BaseDataset):
-    """mmpretrain's ``BaseDataset`` of video files or folders of frames, one per line of ``ann_file``: path, frames, label.
+    """mmpretrain's ``BaseDataset`` of videos or folders of frames, one per line of ``ann_file``: path, number of frames, label.
 
     The path may contain spaces and is relative to ``data_prefix`` under ``data_root``. Labels count from 0. The pipeline starts
     with :class:`mmlisa.video.LoadClips`. An invalid line is quoted in a UserError.

@@ -82,7 +82,7 @@ class OverlayHook(Hook):
             mmcv.imwrite(self._drawing(runner.test_dataloader, inputs, sample)[..., ::-1], str(target))
 
     def _drawing(self, loader: Any, inputs: Tensor, sample: Any) -> np.ndarray:
-        """Draw on the clips, or on the image file, because annotations have its size."""
+        """Draw on the clips of a video, or on the image file, whose size the annotations have."""
         picture = contact_sheet(inputs) if inputs.ndim == 5 else mmcv.imread(sample.img_path, channel_order="rgb")
         options = dict(score_threshold=self.score_thr, with_truth=has_truth(sample))
         return draw_prediction(picture, sample.cpu(), Classes(loader.dataset.metainfo), **options)

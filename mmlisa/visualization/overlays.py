@@ -98,7 +98,7 @@ def free_path(target: Path, taken: set[Path]) -> Path:
 
 
 def _resize(picture: np.ndarray, side: int | None = None) -> tuple[np.ndarray, float]:
-    """Return a copy with this longer side, or with at least that of :data:`LONGER_SIDE`, and its scale."""
+    """Return a copy whose longer side is ``side``, by default at least :data:`LONGER_SIDE`, and its scale."""
     longer = max(picture.shape[:2])
     if side is None and longer >= LONGER_SIDE:
         return picture.copy(), 1.0

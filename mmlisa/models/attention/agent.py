@@ -41,7 +41,7 @@ class AgentBias(ResizeOnLoad):
 
 @MODELS.register_module()
 class AgentAttention(HeadedAttention):
-    """``proj(softmax(q A^T + B_2) softmax(A k^T + B_1) v + DWC(v))``; the agents A are averages of the queries.
+    """``proj(softmax(q A^T + B_2) softmax(A k^T + B_1) v + DWC(v))``; the agents A are queries averaged over cells of the map.
 
     Args:
         agents: n, a square number (UserError at the call). The paper has 9, 16, 49, 49 in the four stages of Swin and PVT.

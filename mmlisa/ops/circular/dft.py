@@ -20,7 +20,7 @@ from .common import Side
 
 
 def prepare_encode(kernel: Tensor, bias: Tensor | None, grid: Sequence[int] | None = None) -> Side:
-    """Encode tokens on ``grid``, or on the kernel's own, by spectra divided by N, ``[D, c, 2, F]``."""
+    """Return the function that encodes on ``grid``, by default the kernel's, with the spectra ``[D, c, 2, F]`` divided by N."""
     grid = kernel.shape[2:] if grid is None else grid
     with no_autocast(kernel.device):
         kernel_f = _transform(at_least_fp32(kernel.transpose(0, 1)), grid) / prod(grid)
@@ -28,7 +28,7 @@ def prepare_encode(kernel: Tensor, bias: Tensor | None, grid: Sequence[int] | No
 
 
 def prepare_mix(kernel: Tensor, bias: Tensor, grid: Sequence[int] | None = None) -> Side:
-    """Mix tokens on ``grid``, or on the kernel's own, by spectra divided by N, ``[D, 1, 2, F]``."""
+    """Return the function that mixes on ``grid``, by default the kernel's, with the spectra ``[D, 1, 2, F]`` divided by N."""
     grid = kernel.shape[1:] if grid is None else grid
     with no_autocast(kernel.device):
         kernel_f = _transform(at_least_fp32(kernel[:, None]), grid) / prod(grid)
@@ -36,10 +36,11 @@ def prepare_mix(kernel: Tensor, bias: Tensor, grid: Sequence[int] | None = None)
 
 
 def prepare_encode_rows(kernel: Tensor, bias: Tensor | None) -> Side:
-    """Encode by matrices ``[c, F, 2, 2 R, D R]`` from R tokens of a frequency to its R sums of each pattern.
+    """Return the function that encodes with the matrices ``[c, F, 2, 2 R, D R]``.
 
-    The first axis has F = n / 2 + 1 frequencies, the others R tokens. The axes of 2 are the real and imaginary parts of the
-    result and, before R, of the token.
+    For each channel and frequency, they map R tokens to R sums for each of D patterns. The first axis has
+    F = n / 2 + 1 frequencies, the others R tokens. The axes of 2 are the real and imaginary parts of the result and, before R,
+    of the token.
     """
     kernel = at_least_fp32(kernel)
     n, *others = kernel.shape[2:]

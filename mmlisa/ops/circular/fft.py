@@ -28,7 +28,7 @@ CHUNK = {"cpu": 1 << 18, "cuda": 1 << 24}
 
 
 def prepare_encode(kernel: Tensor, bias: Tensor | None) -> Side:
-    """Encode by spectra of pattern pairs ``[P, c, *grid]`` and their bias ``[P, c]``, complex."""
+    """Return the function that encodes with complex spectra of pattern pairs ``[P, c, *grid]`` and their bias ``[P, c]``."""
     num_patterns = kernel.shape[1]
     if bias is None:
         bias = kernel.new_zeros(kernel.shape[:2])
@@ -38,7 +38,7 @@ def prepare_encode(kernel: Tensor, bias: Tensor | None) -> Side:
 
 
 def prepare_mix(kernel: Tensor, bias: Tensor) -> Side:
-    """Mix by spectra of the patterns ``[D, *grid]`` and the bias of channel pairs ``[D, ceil(c / 2)]``, complex."""
+    """Return the function that mixes with complex spectra ``[D, *grid]`` and the bias of channel pairs ``[D, ceil(c / 2)]``."""
     with no_autocast(kernel.device):
         return partial(_mix_maps, kernel_f=_spectrum(at_least_fp32(kernel), first_axis=1), bias=_pair(bias.T, 1))
 
