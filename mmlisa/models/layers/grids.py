@@ -32,7 +32,7 @@ class GridCache:
         self._entries: dict[Hashable, tuple[list[Tensor], Any]] = {}
 
     def get(self, key: Hashable, parameters: Sequence[Tensor], derive: Callable[[], T]) -> T:
-        """Return ``derive()``, or its result for the same ``key`` and parameters of equal dtype and values; do not write into it.
+        """Return ``derive()``, or its result for the same ``key`` and parameters of equal dtype and values; never write into it.
 
         ``key`` and ``parameters`` are all that ``derive`` reads. It is called without gradients if its result is kept.
         """
