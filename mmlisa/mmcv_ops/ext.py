@@ -160,9 +160,10 @@ def modulated_deform_conv_forward(*tensors: Tensor, with_bias: bool, **geometry:
 
 def modulated_deform_conv_backward(*tensors: Tensor, with_bias: bool, **geometry: int) -> None:
     """Fill the gradients of the modulated form."""
-    input, weight, bias, _, offset, mask, _, grad_input, grad_weight, grad_bias, *of_maps, grad_output = tensors
+    input, weight, bias, _, offset, mask, _, *gradients, grad_output = tensors
+    grad_input, grad_weight, grad_bias, grad_offset, grad_mask = gradients
     inputs = input, weight, offset, mask, *([bias] if with_bias else [])
-    targets = grad_input, grad_weight, *of_maps, grad_bias
+    targets = grad_input, grad_weight, grad_offset, grad_mask, grad_bias
     _fill_gradients(targets, grad_output, _convolution(geometry), *inputs)
 
 
