@@ -1,6 +1,8 @@
 # DINO, HyLiSANet-S, 12 epochs. Ours: mmdet's recipe with another backbone.
 _base_ = "./_base_/dino_12e.py"
 
+pretrained_by = "classifier_hylisanet_s_300e_imagenet.py"
+
 model = dict(
     backbone=dict(
         type="mmlisa.LiSANet",

@@ -1,6 +1,8 @@
 # DINO, HyLiSANet-S, 36 epochs. Ours: mmdet's recipe with another backbone.
 _base_ = "./_base_/dino_36e.py"
 
+pretrained_by = "classifier_hylisanet_s_300e_imagenet.py"
+
 model = dict(
     backbone=dict(
         type="mmlisa.LiSANet",

@@ -6,6 +6,8 @@ _base_ = [
     "./_base_/runtime_mmdet.py",
 ]
 
+pretrained_by = "classifier_hylisanet_s_300e_imagenet.py"
+
 model = dict(
     backbone=dict(type="mmlisa.LiSANet", arch="hybrid-small", drop_path_rate=0.2),
     neck=dict(in_channels=[64, 128, 320, 384]),

@@ -1,6 +1,8 @@
 # Mask R-CNN as ViTDet, LiSANet-I, 100 epochs. Ours: ViTDet's recipe with another backbone.
 _base_ = "./_base_/vitdet.py"
 
+pretrained_by = "classifier_lisanet_i_150e_imagenet.py"
+
 model = dict(
     backbone=dict(
         type="mmlisa.LiSANet",

@@ -1,6 +1,8 @@
 # RTMDet-Ins-L, HyLiSANet-S, 300 epochs. Ours: mmdet's recipe with another backbone.
 _base_ = "./_base_/rtmdet_ins_l.py"
 
+pretrained_by = "classifier_hylisanet_s_300e_imagenet.py"
+
 model = dict(
     backbone=dict(
         type="mmlisa.LiSANet",

@@ -6,6 +6,8 @@ _base_ = [
     "./_base_/runtime_mmseg.py",
 ]
 
+pretrained_by = "classifier_hylisanet_s_300e_imagenet.py"
+
 model = dict(
     backbone=dict(
         type="mmlisa.LiSANet",

@@ -250,7 +250,7 @@ def warn_of_random_backbone(cfg: Config) -> str | None:
     if "pretrained_by" not in cfg or cfg.model.backbone.get("init_cfg") or cfg.get("load_from") or cfg.get("resume"):
         return None
     part = "classifier" if "head" in cfg.model else "backbone"
-    needed = f"the paper's accuracy needs those that {cfg.pretrained_by} makes: --pretrained CHECKPOINT"
+    needed = f"this recipe is meant for those that {cfg.pretrained_by} makes: --pretrained CHECKPOINT"
     return f"the {part} starts from random weights; {needed}"
 
 
