@@ -3,6 +3,7 @@
 :func:`optimize_for_cpu` replaces modules of a model by the classes of this file. They share the parameters of the modules that
 they replace and compute the same, up to rounding:
 
+* Linear layers of many tokens run as pointwise convolutions.
 * A large map's wide activations, such as an MLP's hidden layer, do not fit a CPU's cache, and moving them costs more than
   computing them. They are computed a chunk of tokens, of rows or of channels at a time.
 * Allocating memory is expensive, too. The residual sums of a stage are written into the result of its first sum.
@@ -32,6 +33,8 @@ from mmlisa.models.layers import (
 from mmlisa.models.layers.blocks import StarReLU
 from mmlisa.ops.context import is_traced
 
+# With fewer tokens, preparing the weights costs more than the faster product saves.
+MIN_TOKENS = 256
 # Elements of a chunk's widest activation per thread: 4 MiB in fp32. Larger ones leave the cache, smaller ones make slow matrix
 # products.
 CHUNK = 2**20
@@ -42,6 +45,22 @@ def is_cpu_inference(x: Tensor) -> bool:
     """Return whether ``x`` is on a CPU and neither gradients nor a graph are recorded."""
     # The graph of a trace would keep what was chosen for one size.
     return x.device.type == "cpu" and not torch.is_grad_enabled() and not is_traced()
+
+
+class PointwiseLinear(nn.Linear):
+    """``nn.Linear`` computed as a pointwise convolution: ``[..., C_in] -> [..., C_out]``.
+
+    PyTorch computes linear layers with MKL and convolutions with oneDNN. On AMD's CPUs, networks at 800x1344 are 1.3 to 1.7 times
+    as fast with the latter in two threads, and equally fast in one. In bfloat16, oneDNN computes both.
+    """
+
+    def forward(self, x: Tensor) -> Tensor:
+        is_half = torch.is_autocast_enabled("cpu") or x.dtype != torch.float32
+        if is_half or not is_cpu_inference(x) or x.shape[:-1].numel() < MIN_TOKENS:
+            return super().forward(x)
+        pixels = x.reshape(1, 1, -1, x.shape[-1]).movedim(-1, 1)  # a map in channels-last memory
+        y = F.conv2d(pixels, self.weight[:, :, None, None], self.bias)
+        return y.movedim(1, -1).reshape(*x.shape[:-1], -1)
 
 
 class TwoPassStarReLU(StarReLU):
@@ -91,6 +110,7 @@ class InPlaceStage(Stage):
 
 
 _FASTER = {
+    nn.Linear: PointwiseLinear,
     StarReLU: TwoPassStarReLU,
     InvertedMerging: ChunkedMerging,
     Stage: InPlaceStage,

@@ -11,6 +11,31 @@ from mmlisa.models.layers import Block, InvertedMerging, SepConv
 from mmlisa.models.layers.blocks import StarReLU
 
 
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("shape", [(cpu.MIN_TOKENS, 5), (2, 3, 67, 5), (1, cpu.MIN_TOKENS - 1, 5)])
+def test_many_tokens_are_pixels(shape, bias, monkeypatch):
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(5, 7, bias=bias))
+    names, tokens = list(model.state_dict()), torch.randn(shape)
+    expected = model(tokens)
+    assert cpu.optimize_for_cpu(model) is model
+    assert list(model.state_dict()) == names
+    calls = []
+    conv2d = nn.functional.conv2d
+    monkeypatch.setattr(nn.functional, "conv2d", lambda *args: calls.append(args) or conv2d(*args))
+    assert torch.equal(model(tokens), expected), "with gradients nothing changes"
+    assert not calls
+    with torch.no_grad():
+        torch.testing.assert_close(model(tokens), expected)
+        # Tokens that are not contiguous in memory.
+        torch.testing.assert_close(model(tokens.repeat_interleave(2, dim=-2)[..., ::2, :]), expected)
+        assert len(calls) == (2 if tokens.shape[:-1].numel() >= cpu.MIN_TOKENS else 0)
+        with torch.autocast("cpu", torch.bfloat16):
+            calls.clear()
+            torch.testing.assert_close(model(tokens).float(), expected, rtol=0.02, atol=0.02)
+        assert not calls, "in bfloat16, linear layers are faster"
+
+
 def test_star_relu_in_two_passes():
     layer = StarReLU().double()
     nn.init.constant_(layer.scale, 1.5)
@@ -69,14 +94,8 @@ def build(kind, mixer, mlp_conv):
 def counted(monkeypatch):
     """The numbers of tokens of the calls of fc1 and pwconv1."""
     shapes = []
-    forward = nn.Linear.forward
-
-    def count(self, x):
-        if type(self) is nn.Linear:
-            shapes.append(x.shape)
-        return forward(self, x)
-
-    monkeypatch.setattr(nn.Linear, "forward", count)
+    forward = cpu.PointwiseLinear.forward
+    monkeypatch.setattr(cpu.PointwiseLinear, "forward", lambda self, x: (shapes.append(x.shape), forward(self, x))[1])
     return shapes
 
 
@@ -91,7 +110,6 @@ def test_chunks_equal_the_plain_stage(kind, mlp_conv, mixer, counted, monkeypatc
     stage, grid = Stage([build(kind, mixer, mlp_conv) for _ in range(2)]).double().eval(), (37, 10)
     x = torch.randn(batch, 370, 6, dtype=torch.double)
     kept, expected = x.clone(), stage(x, grid)[0].detach()
-    counted.clear()
     stage = cpu.optimize_for_cpu(stage)
     monkeypatch.setattr(cpu, "CHUNK", 8 * stage.blocks[0].mlp.hidden * 10 * batch // torch.get_num_threads())
     with torch.no_grad():
