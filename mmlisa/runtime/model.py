@@ -40,8 +40,7 @@ def load(
     if backend == "auto":
         backend = "openvino" if providers is None and find_spec("openvino") else "onnxruntime"
     if backend not in ("onnxruntime", "openvino") or not find_spec(backend):
-        remedy = "take 'onnxruntime' or 'openvino', and pip install onnxruntime, or openvino"
-        raise InputError(f"backend={backend!r} is unknown or not installed: {remedy}")
+        raise InputError(f"backend={backend!r} is unknown or not installed: pip install onnxruntime, or openvino")
     engine = _openvino(path, threads) if backend == "openvino" else _onnxruntime(path, threads, providers)
     return Model(path, *engine)
 

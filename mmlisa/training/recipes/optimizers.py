@@ -101,6 +101,8 @@ class LayerwiseOptimWrapperConstructor(DefaultOptimWrapperConstructor):
 
 def convnext_layers(depths: list[int]) -> list[int]:
     """Return ConvNeXt's layer of each depth that ``get_layer_depth`` counts: the stem, the blocks of four stages, the head."""
+    if len(depths) != 4:
+        raise UserError(f"layer_groups='convnext' needs a backbone of four stages, but this one has {len(depths)}")
     last = 3 + -(-depths[2] // 3)
     third = [3 + block // 3 for block in range(depths[2])]
     return [0, *[1] * depths[0], *[2] * depths[1], *third, *[last] * depths[3], last + 1]
