@@ -19,7 +19,7 @@ _LAZY = {
     "strides": "mmlisa.models.feature_maps",
     "layers": "mmlisa.models.layers",
     "load": "mmlisa.inference.load",
-    "optimize_for_cpu": "mmlisa.inference.cpu",
+    "optimize_for_cpu": "mmlisa.inference.faster",
     "runtime": "mmlisa.runtime",
 }
 

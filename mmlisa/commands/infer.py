@@ -56,7 +56,7 @@ def main(args: argparse.Namespace) -> None:
         import_quietly(cfg and cfg.get("default_scope"))
     from mmlisa import runtime
     from mmlisa.checkpoints import use_safe_loader
-    from mmlisa.inference.half import use_half
+    from mmlisa.inference.faster import use_half
     from mmlisa.inference.pictures import predict_pictures
     from mmlisa.inference.predictor import Predictor
     from mmlisa.inference.tiled import tile_config

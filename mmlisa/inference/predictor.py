@@ -14,8 +14,7 @@ from mmengine.structures import BaseDataElement, InstanceData, PixelData
 from mmlisa.checkpoints import load_weights
 from mmlisa.classes import Classes
 from mmlisa.errors import UserError
-from mmlisa.inference.cpu import optimize_for_cpu
-from mmlisa.inference.half import use_half
+from mmlisa.inference.faster import optimize_for_cpu, use_half
 from mmlisa.runtime import Prediction, read_image
 from mmlisa.training.building import build_model
 from mmlisa.training.checks import check_channels, check_shapes, saved_metainfo

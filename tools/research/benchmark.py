@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from tqdm import tqdm
 
 from mmlisa import config_path, ops
-from mmlisa.inference.cpu import optimize_for_cpu
+from mmlisa.inference.faster import optimize_for_cpu
 from mmlisa.models.attention import build_attention
 from mmlisa.models.layers import Block
 from mmlisa.registry import MODELS as MMLISA_MODELS

@@ -9,7 +9,7 @@ from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from helpers.backbones import CASES, KINDS
-from mmlisa.inference import cpu
+from mmlisa.inference import faster
 from mmlisa.models import backbones
 from mmlisa.registry import MODELS
 
@@ -144,10 +144,10 @@ def test_gradients_of_a_padded_image_are_no_larger(kind):
 @pytest.mark.parametrize("name", [*KINDS, "ivit", "mila"])
 def test_optimized_for_cpu_it_computes_the_same(name, monkeypatch, autocast):
     """In chunks; without gradients every module is called that is called with them, and no output is written later."""
-    monkeypatch.setattr(cpu, "CHUNK", 5000 // torch.get_num_threads())
+    monkeypatch.setattr(faster, "CHUNK", 5000 // torch.get_num_threads())
     backbone, image, outputs = build(name).eval(), torch.randn(2, 3, 101, 67), []
     untouched, names = image.clone(), list(backbone.state_dict())
-    optimized = cpu.optimize_for_cpu(copy.deepcopy(backbone))
+    optimized = faster.optimize_for_cpu(copy.deepcopy(backbone))
     assert list(optimized.state_dict()) == names
     for module_name, module in optimized.named_modules():
         module.register_forward_hook(lambda _module, _args, y, name=module_name: outputs.append((name, y, copy_of(y))))
