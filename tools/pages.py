@@ -54,7 +54,7 @@ def published_weights() -> str:
     import timm
     import torch
 
-    from mmlisa.conversion import match, recognise, rename
+    from mmlisa.conversion import match
     from mmlisa.models import backbones
 
     table = "| backbone | source | parameters | tensors | starts fresh |\n|---|---|---|---|---|\n"
@@ -62,7 +62,7 @@ def published_weights() -> str:
         backbone_name, arch, name = row.values()
         with torch.device("meta"):
             backbone, state = getattr(backbones, backbone_name)(arch), timm.create_model(name).state_dict()
-        matched = match(rename(state, recognise(state), type(backbone)), backbone)
+        matched = match(state, backbone)
         fresh = dict.fromkeys(".".join("*" if p.isdigit() else p for p in n.split(".")[:-1]) for n in matched.fresh)
         listed = ", ".join(f"`{name}`" for name in list(fresh)[:5]) or "nothing"
         listed += f" and {len(fresh) - 5} more" if len(fresh) > 5 else ""

@@ -23,8 +23,8 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main(args: argparse.Namespace) -> None:
-    from mmlisa.checkpoints import save_checkpoint
-    from mmlisa.conversion import convert_published, inflate_classifier, read
+    from mmlisa.checkpoints import below_prefix, save_checkpoint
+    from mmlisa.conversion import convert_published, inflate, read
 
     if args.inflate:
         from mmengine.config import Config
@@ -34,9 +34,10 @@ def main(args: argparse.Namespace) -> None:
 
         backbone = load_config(args.inflate).model.backbone.to_dict()
         model = build_model(Config(dict(model=dict(backbone, init_cfg=None), default_scope="mmlisa")))
-        state_dict = inflate_classifier(read(args.source, args.ema), model)
+        weights = inflate(below_prefix(read(args.source, args.ema), "backbone."), model)
+        state_dict = {f"backbone.{name}": tensor for name, tensor in weights.items()}
         checkpoint = {"state_dict": state_dict, "meta": {"backbone": backbone}}
-        report = f"inflated: all {len(state_dict)} weights of the backbone; the video's head starts fresh"
+        report = f"inflated: all {len(weights)} weights of the backbone; the video's head starts fresh"
     else:
         checkpoint, report = convert_published(args.source, to=args.to, ema=args.ema, head=args.head)
     save_checkpoint(checkpoint, args.target)

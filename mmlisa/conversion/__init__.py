@@ -1,8 +1,6 @@
-"""Conversion of third-party published weights: ``read``, ``recognise``, ``rename`` and ``match``, in this order."""
+"""Conversion of third-party published weights: ``read`` and ``match``, which also recognises and renames them."""
 
-from .inflation import inflate, inflate_classifier
-from .matching import Match, match
-from .networks import known_networks, recognise
+from .matching import Match, inflate, match
 from .published import PublishedWeights, convert_published
 from .reading import known_sources, read
-from .renaming import Renamed, rename
+from .renaming import recognise, rename_heads

@@ -1,7 +1,7 @@
 """Matching of published weights with a backbone by name and shape, with the reasons for the rest."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import torch
@@ -13,12 +13,11 @@ from mmlisa.models.backbones.base import Backbone
 from mmlisa.models.layers.grids import ResizeOnLoad
 from mmlisa.models.published import Network
 
-from .networks import hosts_of
-from .renaming import Renamed, rename
+from .renaming import known_networks, recognise, rename
 
 NO_COUNTERPART = "no counterpart in the file"
-_SHOWN = 40  # names in a line of a report
 VALUE_ONLY = "except for their value, because query and key differ from the host's"
+_SHOWN = 40  # names in a line of a report
 
 
 @dataclass(frozen=True)
@@ -26,53 +25,45 @@ class Match:
     """Weights of a file that match a backbone.
 
     Attributes:
-        network: name of the file's network.
+        network: the file's network.
         state: matching weights under the backbone's names.
         fresh: entries of the backbone that the file lacks or has only in part, each with the reason.
-        dropped: entries of the file that the rules drop.
-        unused: entries of the file without a counterpart: their name under our rules, and their name in the file.
-        resized: entries that were interpolated from another grid.
+        unused: names in the file without a counterpart, each with its name under our rules; None if the rules drop it.
+        resized: number of entries that were interpolated from another grid.
         share: share of the backbone's parameters that the file fills.
     """
 
-    network: str
+    network: Network
     state: dict[str, Tensor]
     fresh: dict[str, str]
-    dropped: tuple[str, ...]
-    unused: dict[str, str]
-    resized: tuple[str, ...]
+    unused: dict[str, str | None]
+    resized: int
     share: float
-
-    @property
-    def reshaped(self) -> dict[str, str]:
-        """Entries that the file has in another shape, with both shapes."""
-        return {name: why for name, why in self.fresh.items() if why not in (NO_COUNTERPART, VALUE_ONLY)}
 
     def report(self) -> str:
         """Return a summary as text: what matches, what starts fresh, and why."""
         total = len(self.state.keys() | self.fresh.keys())
-        lines = [f"{self.network}: {len(self.state)} of {total} tensors match, {self.share:.1%} of the parameters"]
-        for reason in (NO_COUNTERPART, VALUE_ONLY):
-            lines += _summary(f"start fresh, {reason}", [name for name, why in self.fresh.items() if why == reason])
-        # The report shows one entry per layer, and the first block for all blocks of a stage.
-        layers = {re.sub(r"blocks\.\d+", "blocks.*", name.rpartition(".")[0] or name): why
-                  for name, why in reversed(self.reshaped.items())}  # fmt: skip
-        lines += [f"  {len(self.reshaped)} start fresh, of another shape:"] if layers else []
-        lines += [f"    {layer}: {why}" for layer, why in reversed(layers.items())]
-        return "\n".join([*lines, *_summary("of the file unused", (*self.dropped, *self.unused.values()))])
+        text = f"{self.network.name}: {len(self.state)} of {total} tensors match, {self.share:.1%} of the parameters"
+        reasons: dict[str, list[str]] = {}
+        for name, why in self.fresh.items():
+            reasons.setdefault(why, []).append(name)
+        for why, names in reasons.items():
+            text += f"\n  {len(names)} start fresh, {why}: {_layers(names)}"
+        return text + (f"\n  {len(self.unused)} of the file unused: {_layers(self.unused)}" if self.unused else "")
 
-    def check_blocks(self, backbone: str) -> None:
-        """Raise UserError unless the file's network has as many blocks as the backbone."""
-        filled = {block_of(name) for name in self.state}
+    def check_size(self, backbone: str, shapes: bool = True) -> None:
+        """Raise UserError unless the file's network has as many blocks as the backbone and, if ``shapes``, their shapes."""
+        filled = {block_of(name) for name in self.state} | {None}
         lost = {block: name for name in self.fresh if (block := block_of(name)) not in filled}
-        extra = {block: name for new, name in self.unused.items() if (block := block_of(new)) not in filled}
-        lost.pop(None, None), extra.pop(None, None)
+        extra = {block: theirs for theirs, ours in self.unused.items() if (block := block_of(ours or "")) not in filled}
         if lost or extra:
             raise UserError(
-                f"the {self.network} weights are of another size than {backbone}: {len(lost)} of its blocks are not in the file, "
-                f"and {len(extra)} blocks of the file have no place"
+                f"the {self.network.name} weights are of another size than {backbone}: {len(lost)} of its blocks are not in the "
+                f"file, and {len(extra)} blocks of the file have no place"
                 + "".join(f"; for instance {next(iter(names.values()))}" for names in (lost, extra) if names)
             )
+        if shapes and not {NO_COUNTERPART, VALUE_ONLY}.issuperset(self.fresh.values()):
+            raise UserError(f"the weights are of another size than {backbone}: {self.report()}")
 
 
 def block_of(name: str) -> str | None:
@@ -81,21 +72,41 @@ def block_of(name: str) -> str | None:
     return block[0] if block else None
 
 
-def _summary(label: str, names: Sequence[str]) -> list[str]:
-    """Return a line with the names, each once and with its indices as ``*``."""
+def _layers(names: Iterable[str]) -> str:
+    """List names, each once and with its indices as ``*``."""
     layers = list(dict.fromkeys(re.sub(r"(?<![^.])\d+(?![^.])", "*", name) for name in names))
-    more = f" and {len(layers) - _SHOWN} more" if len(layers) > _SHOWN else ""
-    return [f"  {len(names)} {label}: {', '.join(layers[:_SHOWN])}{more}"] if names else []
+    return ", ".join(layers[:_SHOWN]) + (f" and {len(layers) - _SHOWN} more" if len(layers) > _SHOWN else "")
 
 
-def different_shapes(targets: Tensor, published: Tensor) -> str:
-    here, there = ("x".join(map(str, tensor.shape)) or "a number" for tensor in (targets, published))
-    return f"{here} here, {there} in the file"
+def _different_shapes(target: Tensor, published: Tensor) -> str:
+    here, there = ("x".join(map(str, tensor.shape)) or "a number" for tensor in (target, published))
+    return f"of another shape, {here} here, {there} in the file"
 
 
-def match(renamed: Renamed, backbone: nn.Module) -> Match:
-    """Find the entries that match ``backbone``, without loading them; position tables of another grid are interpolated."""
-    state, targets = dict(renamed.state), backbone.state_dict()
+def fit(targets: Mapping[str, Tensor], state: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], dict[str, str]]:
+    """Return the entries that have the name and shape of a target, and for every other target the reason."""
+    fitting = {name: state[name] for name in targets if name in state and state[name].shape == targets[name].shape}
+    fresh = {
+        name: _different_shapes(tensor, state[name]) if name in state else NO_COUNTERPART
+        for name, tensor in targets.items()
+        if name not in fitting
+    }
+    return fitting, fresh
+
+
+def match(published: Mapping[str, Tensor], backbone: nn.Module) -> Match:
+    """Find the weights of a published network that match ``backbone``, without loading them.
+
+    Position tables of another grid are interpolated.
+
+    Args:
+        published: weights under the names of the file, without a prefix.
+
+    Raises:
+        UserError: an unknown network, or one that the backbone does not take.
+    """
+    network, targets = recognise(published, type(backbone)), backbone.state_dict()
+    state, origins, dropped = rename(published, network, type(backbone))
     partial = _join_projections(state, targets)
     state |= {name: adapt_channels(tensor, targets.get(name)) for name, tensor in state.items()}
     sizes = {name: tensor.numel() for name, tensor in state.items()}
@@ -107,29 +118,23 @@ def match(renamed: Renamed, backbone: nn.Module) -> Match:
             if (name := f"{module_name}.{key}" if module_name else key) in state:
                 # Also of an equal shape: 24x24 and 18x32 have as many positions. Published networks have square grids.
                 state[name] = module.fit(key, state[name])
-    matched = {name: state[name] for name in targets if name in state and state[name].shape == targets[name].shape}
+    matched, fresh = fit(targets, state)
     for name, tensor in matched.items():  # averaged weights may hold counters as floating point numbers
         matched[name] = tensor if targets[name].is_floating_point() else tensor.to(targets[name].dtype)
-    fresh = partial | {
-        name: different_shapes(tensor, state[name]) if name in state else NO_COUNTERPART
-        for name, tensor in targets.items()
-        if name not in matched and name not in partial
-    }
     parameters = {name: value.numel() for name, value in backbone.named_parameters()}
     counts = {name: count / (3 if name in partial else 1) for name, count in parameters.items() if name in matched}
-    origins = renamed.origins
+    unused = {origins[name]: name for name in state if name not in targets and name in origins}
     return Match(
-        renamed.network,
+        network,
         matched,
-        fresh,
-        renamed.dropped,
-        unused={name: origins[name] for name in state if name not in targets and name in origins},
-        resized=tuple(name for name in matched if matched[name].numel() != sizes.get(name, -1)),
+        partial | fresh | partial,  # in this order, with the reasons of the partial ones
+        unused=dict.fromkeys(dropped) | unused,
+        resized=sum(tensor.numel() != sizes.get(name, -1) for name, tensor in matched.items()),
         share=sum(counts.values()) / sum(parameters.values()),
     )
 
 
-def closest(state: Mapping[str, Tensor], network: Network, as_classifier: bool) -> tuple[type[Backbone], str, Match]:
+def closest(state: Mapping[str, Tensor], as_classifier: bool) -> tuple[type[Backbone], str, Match]:
     """Return the backbone and arch that ``state`` fills most, and the matching weights.
 
     Among equal ones, those with the fewest interpolated and then the fewest unused entries are returned, and then the first.
@@ -141,20 +146,16 @@ def closest(state: Mapping[str, Tensor], network: Network, as_classifier: bool) 
         return host(arch, **(host.classifier if as_classifier else {}))
 
     matches = {}
-    for host in hosts_of(network):
-        renamed = rename(shapes, network, host)
+    for host in known_networks()[recognise(state)]:
         for arch in host.arch_settings:
             with torch.device("meta"):
-                matches[host, arch] = match(renamed, build(host, arch))
-    order = {
-        key: (round(one.share, 6), -len(one.resized), -len(one.unused) - len(one.dropped))
-        for key, one in matches.items()
-    }
+                matches[host, arch] = match(shapes, build(host, arch))
+    order = {key: (round(one.share, 6), -one.resized, -len(one.unused)) for key, one in matches.items()}
     host, arch = best = max(order, key=order.get)
     # A backbone with values is needed only for projections joined from the file's and initial values.
     with torch.device("cpu" if VALUE_ONLY in matches[best].fresh.values() else "meta"):
         backbone = build(host, arch)
-    return host, arch, match(rename(state, network, host), backbone)
+    return host, arch, match(state, backbone)
 
 
 def _join_projections(state: dict[str, Tensor], targets: Mapping[str, Tensor]) -> dict[str, str]:
@@ -179,5 +180,41 @@ def _join_projections(state: dict[str, Tensor], targets: Mapping[str, Tensor]) -
             if third.shape == state[value].shape:
                 state[joint], partial[joint] = torch.cat([*others, state.pop(value).to(third)]), VALUE_ONLY
             else:
-                partial[joint] = f"its value {different_shapes(third, state.pop(value))}"
+                partial[joint] = f"its value {_different_shapes(third, state.pop(value))}"
     return partial
+
+
+def inflate(state: Mapping[str, Tensor], model: nn.Module) -> dict[str, Tensor]:
+    """Inflate the weights of an image model for the video form of the same model (journal paper of LiSA, Sec. 5.4).
+
+    Convolutions and LiSA's kernels get a time axis, with their taps at the temporal offset zero, so the model initially
+    processes each frame like an image. Position embeddings are repeated over time. All other weights are unchanged.
+
+    Args:
+        state: weights of the image model, under the video model's names.
+        model: the video model; its grid may differ from the image model's in time only.
+
+    Raises:
+        UserError: weights that do not fit the model, or more blocks than it has; the message names them.
+    """
+    targets = model.state_dict()
+    inflated = {name: _inflate(name, tensor, targets[name]) for name, tensor in state.items() if name in targets}
+    if wrong := sorted(fit(targets, inflated)[1]):
+        raise UserError(f"{len(wrong)} of {len(targets)} weights do not fit the video model, among them {wrong[:3]}")
+    if lost := sorted({block_of(name) for name in state} - {block_of(name) for name in targets} - {None}):
+        raise UserError(f"the video model lacks {len(lost)} blocks of the image model, among them {lost[:3]}")
+    return inflated
+
+
+def _inflate(name: str, source: Tensor, target: Tensor) -> Tensor:
+    if source.ndim != target.ndim - 1:
+        return source
+    axis = target.ndim - 3  # of time, in a grid (T, H, W)
+    length = target.shape[axis]
+    repeated = source.unsqueeze(axis).expand(*source.shape[:axis], length, *source.shape[axis:])
+    parameter = name.rpartition(".")[2]
+    if parameter == "position_embedding":
+        return repeated.clone()
+    # The origin of LiSA's circular kernels has the index 0; the origin of a convolution is its middle.
+    origin = 0 if parameter in ("kernel_a", "kernel_b") else length // 2
+    return torch.zeros_like(repeated).index_copy_(axis, torch.tensor([origin]), source.unsqueeze(axis))

@@ -12,10 +12,9 @@ from mmlisa.errors import UserError
 from mmlisa.models.feature_maps import backbone_class
 from mmlisa.registry import WEIGHT_INITIALIZERS
 
-from .matching import NO_COUNTERPART, closest, different_shapes, match
-from .networks import is_known, recognise
+from .matching import closest, fit, match
 from .reading import read
-from .renaming import rename, rename_heads
+from .renaming import find_network, recognise, rename_heads
 
 _SAME = 0.9  # share of a backbone's entries; more than any related network has under the same names
 
@@ -55,17 +54,16 @@ class PublishedWeights:
                 load_state_dict(module, weights, self.source, _SAME)
             else:
                 self._load_backbone(module, weights)
-        elif match_report(backbone, weights)[0] >= 0.5 or not is_known(weights or state, type(backbone)):
+        elif match_report(backbone, weights)[0] >= 0.5 or not find_network(weights or state, type(backbone)):
             load_state_dict(module, state, self.source)
         else:
             self._load_backbone(backbone, weights or state)
             _load_heads(module, rename_heads(state))
 
     def _load_backbone(self, backbone: nn.Module, state: Mapping[str, Tensor]) -> None:
-        network, name = recognise(state, type(backbone)), type(backbone).__name__
-        matched = match(rename(state, network, type(backbone)), backbone)
-        if network.is_ours:
-            matched.check_blocks(name)
+        matched, name = match(state, backbone), type(backbone).__name__
+        if matched.network.is_ours:
+            matched.check_size(name, shapes=False)
         if not matched.state or matched.share < self.min_matched:
             raise UserError(f"source={self.source!r} does not fit {name}: {matched.report()}")
         backbone.load_state_dict(matched.state, strict=False)
@@ -77,13 +75,10 @@ class PublishedWeights:
 def _load_heads(model: nn.Module, state: Mapping[str, Tensor]) -> None:
     """Load the layers of necks and heads that have the same name and shape, and log the others."""
     heads = {name: tensor for name, tensor in model.state_dict().items() if not name.startswith("backbone.")}
-    matched = {name: state[name] for name in heads if name in state and state[name].shape == heads[name].shape}
+    matched, fresh = fit(heads, state)
     model.load_state_dict(matched, strict=False)
     lines = [f"heads: {len(matched)} of {len(heads)} tensors match"]
-    for name in [name for name in heads if name not in matched]:
-        why = different_shapes(heads[name], state[name]) if name in state else NO_COUNTERPART
-        lines.append(f"  fresh, {name}: {why}")
-    print_log("\n".join(lines), logger="current")
+    print_log("\n".join([*lines, *(f"  fresh, {name}: {why}" for name, why in fresh.items())]), logger="current")
 
 
 def convert_published(
@@ -111,19 +106,18 @@ def convert_published(
     is_whole = head or network.is_ours
     heads = rename_heads(whole) if is_whole or len(state) < len(whole) else {}
     is_classifier = len(state) == len(whole) and bool(heads)
+    if head and not heads:
+        raise UserError("head=True: the file has no head that a classifier of mmpretrain takes")
     if to is None:
-        host, arch, matched = closest(state, network, is_classifier)
+        host, arch, matched = closest(state, is_classifier)
     else:
         host, arch = backbone_class(to[0]), to[1]
-        renamed = rename(state, network, host)
-        matched = match(renamed, host(arch, **(host.classifier if is_classifier else {})))
+        matched = match(state, host(arch, **(host.classifier if is_classifier else {})))
     name = f"{host.__name__} {arch!r}"
     if not matched.state:
         raise UserError(f"nothing of the weights fits {name}: {matched.report()}")
     if is_whole:
-        matched.check_blocks(name)
-        if matched.reshaped:
-            raise UserError(f"the weights are of another size than {name}: {matched.report()}")
+        matched.check_size(name)
     weights = {f"backbone.{name}": tensor.contiguous() for name, tensor in matched.state.items()}
     config = dict(type=f"mmlisa.{host.__name__}", arch=arch, **(host.classifier if is_classifier else {}))
     report = f"for {name} - {matched.report()}\n  with {len(heads)} tensors of necks and heads"

@@ -9,9 +9,8 @@ import torch
 from mmengine.registry import DefaultScope
 
 from helpers.golden_weights import shapes
-from helpers.networks import matched
 from mmlisa.checkpoints import CheckpointError
-from mmlisa.conversion import convert_published
+from mmlisa.conversion import convert_published, match
 from mmlisa.models.backbones import CastlingESNetViT, ESNet
 from mmlisa.registry import MODELS
 
@@ -71,9 +70,9 @@ def test_no_key_is_left_over(neck, suffix, tmp_path):
 
 def test_esnet_in_paddles_naming():
     state = {name: torch.randn(shape) for name, shape in shapes("paddle_esnet").items()}
-    found = matched(ESNet("x0.75"), state)
+    found = match(state, ESNet("x0.75"))
     assert not found.fresh
-    assert not found.dropped
+    assert not found.unused
     pairs = {
         "3_7._se.conv2.weight": "stages.1.downsample.6.se.conv_expand.weight",
         "2_1._se.conv1.weight": "stages.0.downsample.0.branch2.2.conv_reduce.weight",
@@ -82,7 +81,7 @@ def test_esnet_in_paddles_naming():
     }
     for theirs, ours in pairs.items():
         assert torch.equal(found.state[ours], state[theirs]), theirs
-    assert 0.1 < matched(CastlingESNetViT("small"), state).share < 0.9
+    assert 0.1 < match(state, CastlingESNetViT("small")).share < 0.9
 
 
 @pytest.mark.parametrize("other", ["head.cls_align.0.dwconv.weight", "head.conv_feat.reg_conv_dw0.0.conv.weight"])

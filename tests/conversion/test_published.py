@@ -3,12 +3,14 @@
 import pytest
 import timm
 import torch
+from mmdet.models.backbones.swin import SwinTransformer
+from mmengine.model import BaseModule, ModuleList
 from torch import nn
 
 from helpers.networks import randomised
 from mmlisa.checkpoints import CheckpointError, state_dict_of
-from mmlisa.conversion import PublishedWeights, convert_published, known_sources, matching
-from mmlisa.models.backbones import CastlingLCNetViT, FLattenDeiT, LCNet, LiSANet
+from mmlisa.conversion import PublishedWeights, convert_published, known_sources
+from mmlisa.models.backbones import CastlingLCNetViT, FLattenDeiT, FLattenSwin, LCNet, LiSANet
 
 
 @pytest.fixture(scope="module")
@@ -103,6 +105,11 @@ def test_bad_files(tmp_path, theirs):
         FLattenDeiT(init_cfg=source(tmp_path / "lcnet.pth", theirs)).init_weights()
     with pytest.raises(ValueError, match="does not fit LCNet"):
         PublishedWeights(str(tmp_path / "lcnet.pth"), min_matched=0.5)(LCNet("x2.0"))
+    with pytest.raises(ValueError, match="head=True"):  # two heads with batch norms
+        convert_published(timm.create_model("levit_128s").state_dict(), head=True)
+    (tmp_path / "lcnet.onnx").touch()
+    with pytest.raises(ValueError, match=r"ONNX files are not read.*\.npz"):
+        convert_published(str(tmp_path / "lcnet.onnx"))
 
 
 def test_the_converter_chooses_the_backbone_or_takes_the_named_one(tmp_path, theirs):
@@ -127,12 +134,34 @@ def test_a_backbone_loads_its_own_checkpoint_whole(tmp_path):
             convert_published(state)
 
 
-def test_values_of_a_host_are_joined_where_the_backbone_is():
-    """On a GPU, MMEngine initialises a model that is there already; the meta device stands in for it."""
-    ours = {"blocks.0.attn.qkv.weight": torch.zeros(6, 2, dtype=torch.float64)}
-    state = {"blocks.0.attn.v.weight": torch.ones(2, 2)}
-    matching._join_projections(state, {name: tensor.to("meta") for name, tensor in ours.items()})
-    assert state["blocks.0.attn.qkv.weight"].is_meta
-    state = {"blocks.0.attn.v.weight": torch.ones(2, 2)}
-    matching._join_projections(state, ours)
-    assert state["blocks.0.attn.qkv.weight"].tolist() == [[0, 0]] * 4 + [[1, 1]] * 2
+class Detector(BaseModule):
+    """A backbone of a few hundred weights, and a head of more, which MMEngine initializes."""
+
+    def __init__(self, backbone, init_cfg=None):
+        super().__init__(init_cfg)
+        normal = dict(type="Normal", layer="Linear", std=0.01)
+        self.backbone, self.head = backbone, ModuleList([nn.Linear(2, 2) for _ in range(400)], init_cfg=normal)
+
+
+def test_a_detectors_init_cfg_loads_backbone_and_heads(tmp_path):
+    """From a library's detector the matching entries, from one of ours all; the tool keeps its heads, too."""
+    theirs = Detector(SwinTransformer())
+    randomised(theirs)
+    torch.save({"state_dict": theirs.state_dict()}, tmp_path / "theirs.pth")
+    published = dict(type="mmlisa.PublishedWeights", source=str(tmp_path / "theirs.pth"))
+    ours = Detector(FLattenSwin("tiny"), init_cfg=published)
+    ours.init_weights()
+    head = {f"head.{name}": tensor for name, tensor in theirs.head.state_dict().items()}
+    for name, tensor in head.items():
+        assert torch.equal(ours.state_dict()[name], tensor)
+    assert torch.equal(
+        ours.backbone.stages[2].blocks[3].mlp.fc1.weight, theirs.backbone.stages[2].blocks[3].ffn.layers[0][0].weight
+    )
+    torch.save({"state_dict": ours.state_dict()}, tmp_path / "ours.pth")
+    twin = Detector(FLattenSwin("tiny"), init_cfg=dict(published, source=str(tmp_path / "ours.pth")))
+    twin.init_weights()
+    assert all(torch.equal(tensor, twin.state_dict()[name]) for name, tensor in ours.state_dict().items())
+    checkpoint, report = convert_published(str(tmp_path / "theirs.pth"))
+    assert checkpoint["meta"]["backbone"] == dict(type="mmlisa.FLattenSwin", arch="tiny"), report
+    assert {name for name in checkpoint["state_dict"] if not name.startswith("backbone.")} == head.keys()
+    assert torch.equal(checkpoint["state_dict"]["backbone.norm0.weight"], theirs.backbone.norm0.weight)

@@ -3,8 +3,6 @@
 import torch
 from torch import nn
 
-from mmlisa.conversion import Match, match, recognise, rename
-
 
 def randomised(model: nn.Module) -> nn.Module:
     """Random values for what starts constant, too: a forgotten norm or bias must show."""
@@ -16,8 +14,3 @@ def randomised(model: nn.Module) -> nn.Module:
             scale = 0.2 if tensor.ndim == 1 else tensor[0].numel() ** -0.5
             tensor.normal_(mean=float(tensor.ndim == 1 and name.endswith("weight")), std=scale)
     return model.eval()
-
-
-def matched(backbone: nn.Module, state: dict[str, torch.Tensor]) -> Match:
-    """What a backbone takes from a file's weights."""
-    return match(rename(state, recognise(state), type(backbone)), backbone)

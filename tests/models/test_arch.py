@@ -6,7 +6,7 @@ import mmlisa
 from mmlisa.models import backbones
 from mmlisa.models.arch import parse_mixers
 
-# Channels of a head by the papers; conversion/test_flatten.py has FLatten's own.
+# Channels of a head by the papers; conversion/test_authors_files.py has FLatten's own.
 HEADS = dict(
     LiSANet=16, iViT=32, InteractiveViT=64, CastlingDeiT=64, CastlingViT=64, CastlingMViTv2=96, MILA=32, HViT3=32
 )
