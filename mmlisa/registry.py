@@ -69,14 +69,13 @@ _NETWORKS = (
     "models.dense_heads",
     "models.heads",
 )
-_HOOKS = [f"training.{name}" for name in ("checks", "saving", "resuming", "recipes.castling", "recipes.ema")]
-MODELS = _child(roots.MODELS, *_NETWORKS, "video", "training.recipes.ema", "inference.tiled", "inference.exported")
+MODELS = _child(roots.MODELS, *_NETWORKS, "video", "training.recipes", "inference.tiled", "inference.exported")
 TASK_UTILS = _child(roots.TASK_UTILS, *_NETWORKS)
-HOOKS = _child(roots.HOOKS, *_HOOKS, "visualization")
-LOOPS = _child(roots.LOOPS, "training.resuming")
-OPTIMIZERS = _child(roots.OPTIMIZERS, "training.recipes.optimizers")
-OPTIM_WRAPPER_CONSTRUCTORS = _child(roots.OPTIM_WRAPPER_CONSTRUCTORS, "training.recipes.optimizers")
-OPTIM_WRAPPERS = _child(roots.OPTIM_WRAPPERS, "training.recipes.optimizers")
+HOOKS = _child(roots.HOOKS, "training.checks", "training.saving", "training.recipes", "visualization")
+LOOPS = _child(roots.LOOPS, "training.saving")
+OPTIMIZERS = _child(roots.OPTIMIZERS, "training.recipes")
+OPTIM_WRAPPER_CONSTRUCTORS = _child(roots.OPTIM_WRAPPER_CONSTRUCTORS, "training.recipes")
+OPTIM_WRAPPERS = _child(roots.OPTIM_WRAPPERS, "training.recipes")
 DATASETS = _child(roots.DATASETS, "datasets.coco", "datasets.segmentation", "datasets.classification", "video")
 TRANSFORMS = _child(roots.TRANSFORMS, "datasets.tiles", "video")
 METRICS = _child(roots.METRICS, "datasets.segmentation", "datasets.coco", "datasets.classification")

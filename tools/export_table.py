@@ -20,9 +20,7 @@ from torch import nn
 
 from mmlisa import export, runtime
 from mmlisa.export.whole import EndToEnd
-from mmlisa.training.building import build_model
-from mmlisa.training.config import load_config
-from mmlisa.training.log import import_quietly
+from mmlisa.training.config import build_model, import_quietly, load_config
 
 DOCS = Path(__file__).resolve().parents[1] / "docs" / "stock_configs.md"
 ROWS = Path("work_dirs/export_table.json")

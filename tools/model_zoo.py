@@ -108,7 +108,7 @@ def to_markdown() -> str:
 
 
 def main() -> None:
-    from mmlisa.training.log import import_quietly
+    from mmlisa.training.config import import_quietly
 
     import_quietly()
     files = sorted((ROOT / "configs").rglob("*.py"), key=lambda path: path.stem)

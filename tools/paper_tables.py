@@ -31,7 +31,7 @@ def to_markdown(paper: str) -> str:
 
 
 def main(args: argparse.Namespace) -> None:
-    from mmlisa.training.log import import_quietly
+    from mmlisa.training.config import import_quietly
 
     import_quietly()
     from research.paper_figures import FIGURES

@@ -32,8 +32,7 @@ def main(args: argparse.Namespace) -> None:
 
         print(*prepare_data(args.config).summary(), sep="\n")
         return
-    from mmlisa.training.config import check_data, load_config, parse_options
-    from mmlisa.training.log import import_quietly
+    from mmlisa.training.config import check_data, import_quietly, load_config, parse_options
 
     cfg = load_config(args.config, options=parse_options(args.cfg_options))
     check_data(cfg, *args.split)

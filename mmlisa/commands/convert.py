@@ -29,8 +29,7 @@ def main(args: argparse.Namespace) -> None:
     if args.inflate:
         from mmengine.config import Config
 
-        from mmlisa.training.building import build_model
-        from mmlisa.training.config import load_config
+        from mmlisa.training.config import build_model, load_config
 
         backbone = load_config(args.inflate).model.backbone.to_dict()
         model = build_model(Config(dict(model=dict(backbone, init_cfg=None), default_scope="mmlisa")))

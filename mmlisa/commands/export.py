@@ -43,8 +43,7 @@ def main(args: argparse.Namespace) -> None:
         raise UserError(f"--size: H and W of at least {LEAST} are needed, or T H W of clips")
     if args.uint8 and (args.raw or args.backbone_only):
         raise UserError("--uint8: the file must have results; leave out --raw and --backbone-only")
-    from mmlisa.training.config import load_config, parse_options
-    from mmlisa.training.log import import_quietly
+    from mmlisa.training.config import build_model, import_quietly, load_config, parse_options
 
     whole = load_config(args.config, options=parse_options(args.cfg_options))
     if not args.verbose:
@@ -53,7 +52,6 @@ def main(args: argparse.Namespace) -> None:
     from mmlisa.checkpoints import load_weights, use_safe_loader
     from mmlisa.export.whole import EndToEnd
     from mmlisa.inference.tiled import plain_config
-    from mmlisa.training.building import build_model
     from mmlisa.training.checks import check_shapes, saved_metainfo
 
     use_safe_loader()

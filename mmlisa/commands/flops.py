@@ -26,7 +26,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main(args: argparse.Namespace) -> None:
-    from mmlisa.training.config import load_config, parse_options
+    from mmlisa.training.config import build_model, import_quietly, load_config, parse_options
 
     cfg = load_config(args.config, options=parse_options(args.cfg_options))
     scope = cfg.get("default_scope")
@@ -39,8 +39,6 @@ def main(args: argparse.Namespace) -> None:
     from mmlisa.checkpoints import use_safe_loader
     from mmlisa.complexity import count, forward_tables
     from mmlisa.inference.tiled import plain_config
-    from mmlisa.training.building import build_model
-    from mmlisa.training.log import import_quietly
 
     if not args.verbose:
         import_quietly(scope)

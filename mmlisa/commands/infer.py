@@ -48,8 +48,7 @@ def main(args: argparse.Namespace) -> None:
         )
     from tqdm import tqdm
 
-    from mmlisa.training.config import load_config, parse_options
-    from mmlisa.training.log import import_quietly
+    from mmlisa.training.config import import_quietly, load_config, parse_options
 
     cfg = load_config(config, options=parse_options(args.cfg_options)) if config else None
     if not args.verbose:

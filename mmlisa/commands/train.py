@@ -26,12 +26,9 @@ def parser() -> argparse.ArgumentParser:
     add("--pretrained", metavar="SOURCE", help="weights to start from: a file, an address or timm:NAME")
     add("--ema", action=argparse.BooleanOptionalAction, help="with --pretrained: averaged weights, or the others")
     length = arguments.add_mutually_exclusive_group()
-    length.add_argument(
-        "--epochs", type=cli.positive_int, metavar="N", help="passes over the images; stretches the schedule"
-    )
-    length.add_argument(
-        "--iters", type=cli.positive_int, metavar="N", help="steps, such as 20 for a trial; stretches the schedule"
-    )
+    text = "length of a training that is counted in {}; stretches the schedule"
+    length.add_argument("--epochs", type=cli.positive_int, metavar="N", help=text.format("epochs"))
+    length.add_argument("--iters", type=cli.positive_int, metavar="N", help=text.format("iterations"))
     add("--batch", type=cli.positive_int, metavar="N", help="images a step and process")
     add("--auto-scale-lr", action="store_true", help="scale the learning rate with the total batch")
     cli.add_shared(arguments, "--launcher", "--local_rank --local-rank")

@@ -42,8 +42,7 @@ def main(args: argparse.Namespace) -> None:
 
     from mmlisa import runtime
     from mmlisa.checkpoints import load_weights, use_safe_loader
-    from mmlisa.training.building import build_model
-    from mmlisa.training.config import load_config, parse_options
+    from mmlisa.training.config import build_model, load_config, parse_options
     from mmlisa.visualization import kernels as figures
 
     use_safe_loader()

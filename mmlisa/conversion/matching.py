@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from mmlisa.checkpoints.loading import adapt_channels
+from mmlisa.checkpoints import adapt_channels
 from mmlisa.errors import UserError
 from mmlisa.models.backbones.base import Backbone
 from mmlisa.models.layers.grids import ResizeOnLoad

@@ -12,9 +12,15 @@ import timm
 import torch
 from torch import Tensor
 
-from mmlisa.checkpoints import CheckpointError, below_prefix, download, read_checkpoint
-from mmlisa.checkpoints.loading import averaged_entry, note_averages
-from mmlisa.checkpoints.reading import NUMPY
+from mmlisa.checkpoints import (
+    NUMPY,
+    CheckpointError,
+    averaged_entry,
+    below_prefix,
+    download,
+    note_averages,
+    read_checkpoint,
+)
 from mmlisa.errors import UserError
 
 from .renaming import known_networks

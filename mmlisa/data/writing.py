@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from mmlisa.checkpoints.writing import write_file
+from mmlisa.checkpoints import write_file
 
 from .dataset import SPLITS, Dataset, Sample
 from .formats.class_maps import load_values

@@ -28,7 +28,7 @@ from PIL import Image
 from pycocotools.mask import decode, encode
 from tqdm import tqdm
 
-from mmlisa.checkpoints.writing import atomic_path
+from mmlisa.checkpoints import atomic_path
 from mmlisa.errors import UserError
 
 CLASSES = ("cat", "coin", "cup", "flower", "motorcycle", "person", "quokka", "rocket")  # sorted, as class folders are

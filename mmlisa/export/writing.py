@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.export import Dim
 
-from mmlisa.checkpoints.writing import atomic_path
+from mmlisa.checkpoints import atomic_path
 from mmlisa.errors import UserError
 
 from .compare import ROUNDING, Run, compare, difference, examples

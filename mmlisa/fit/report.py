@@ -14,9 +14,9 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from mmengine.config import Config
 
 from mmlisa import __version__
-from mmlisa.checkpoints.writing import write_file
+from mmlisa.checkpoints import write_file
 from mmlisa.classes import Classes
-from mmlisa.training.building import build_model
+from mmlisa.training.config import build_model
 from mmlisa.visualization.curves import draw_curves, read_curves
 from mmlisa.visualization.overlays import draw_prediction
 

@@ -13,7 +13,7 @@ from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from mmlisa.checkpoints.writing import write_file, writing_whole
+from mmlisa.checkpoints import write_file, writing_whole
 from mmlisa.data.splitting import prepare_data
 from mmlisa.data.writing import write_data
 from mmlisa.errors import UserError
@@ -106,7 +106,7 @@ def _draw(folder: Path) -> None:
     from mmengine.config import Config
     from mmengine.registry import init_default_scope
 
-    from mmlisa.training.log import import_quietly
+    from mmlisa.training.config import import_quietly
     from mmlisa.visualization.samples import draw_samples
 
     cfg = Config.fromfile(folder / "config.py")

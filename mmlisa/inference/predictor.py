@@ -16,9 +16,8 @@ from mmlisa.classes import Classes
 from mmlisa.errors import UserError
 from mmlisa.inference.faster import optimize_for_cpu, use_half
 from mmlisa.runtime import Prediction, read_image
-from mmlisa.training.building import build_model
 from mmlisa.training.checks import check_channels, check_shapes, saved_metainfo
-from mmlisa.training.config import find_metainfo, find_test_pipeline, innermost_dataset, type_name
+from mmlisa.training.config import build_model, find_metainfo, find_test_pipeline, innermost_dataset, type_name
 
 
 class Predictor:

@@ -4,30 +4,31 @@ This module imports neither PyTorch nor the OpenMMLab libraries, so that a mista
 """
 
 import argparse
-import os
+import contextlib
+import importlib
+import io
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mmengine.config import Config, ConfigDict, DictAction
 
 from mmlisa import config_path
 from mmlisa.errors import UserError
 
+if TYPE_CHECKING:
+    from torch import nn
+
 # Entries of loops, schedules and hooks that count epochs, or iterations where the training counts these.
 _MOMENTS = ("val_begin", "begin", "end", "T_max", "step_size", "total_steps", "milestones", "periods")
 _EPOCHS_OF_HOOKS = ("switch_epoch", "num_last_epochs", "distill_from", "begin_epoch")
+_OPENMMLAB = ("mmdet", "mmseg", "mmpretrain")
 # Optimizer wrappers, and their forms for mixed precision on GPUs and on CPUs, where MMEngine's refuses to run.
 _AMP = {
     "OptimWrapper": ("AmpOptimWrapper", "mmlisa.Bf16OptimWrapper"),
     "AdaptiveClipOptimWrapper": ("mmlisa.AdaptiveClipAmpOptimWrapper", "mmlisa.AdaptiveClipBf16OptimWrapper"),
-}
-# The variables in which each launcher tells a process the number of processes and its own.
-PROCESSES = {
-    "pytorch": ("WORLD_SIZE", "RANK"),
-    "slurm": ("SLURM_NTASKS", "SLURM_PROCID"),
-    "mpi": ("OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK"),
 }
 
 
@@ -157,10 +158,8 @@ def config_for_training(
 ) -> Config:
     """Return a copy of a config, as :func:`load_config` returns it, with the options of ``mmlisa train``.
 
-    A training that counts epochs rounds more iterations than an epoch has up to whole epochs.
-
     Raises:
-        UserError: an option or the schedule does not fit; the message names the setting.
+        UserError: an option does not fit; the message names the setting.
         FileNotFoundError: there is no checkpoint to continue from.
     """
     cfg = deepcopy(cfg)
@@ -181,7 +180,6 @@ def config_for_training(
         cfg.resume, cfg.load_from = True, resume
     if amp:
         _set_mixed_precision(cfg)
-    _check_schedule(cfg)
     return cfg
 
 
@@ -198,16 +196,14 @@ def _set_pretrained(cfg: Config, source: str, ema: bool | None) -> None:
 def _set_length(cfg: Config, epochs: int | None, iterations: int | None) -> None:
     """Set the length of the training, stretch the schedule's parts in the same unit to it, and remove those without time left."""
     loop, by_epoch = cfg.train_cfg, "max_epochs" in cfg.train_cfg
-    if by_epoch and iterations:
-        epochs = -(-iterations // (per_epoch := _iterations_per_epoch(cfg)))
-        if iterations < per_epoch:
-            cfg.train_dataloader.num_batch_per_epoch = iterations
-    key = "max_epochs" if by_epoch else "max_iters"
-    length = epochs if by_epoch else iterations or epochs * _iterations_per_epoch(cfg)
+    key, option, length = ("max_epochs", "--epochs", epochs) if by_epoch else ("max_iters", "--iters", iterations)
+    if not length:
+        raise UserError(f"this training is counted by train_cfg.{key}={loop[key]}; set its length by {option}")
     share = length / loop[key]
     loop[key] = length
     names = {*_MOMENTS, *(_EPOCHS_OF_HOOKS if by_epoch else ["begin_iter"])}
-    schedule = _schedulers(cfg)
+    schedule = cfg.get("param_scheduler") or []
+    schedule = [schedule] if isinstance(schedule, Mapping) else schedule
     counted = [entry for entry in schedule if entry.get("by_epoch", True) == by_epoch]
     for entry in [loop, *counted, *(cfg.get("custom_hooks") or ())]:
         for name in names & entry.keys():
@@ -219,30 +215,6 @@ def _set_length(cfg: Config, epochs: int | None, iterations: int | None) -> None
     if changes := loop.get("dynamic_intervals"):
         loop.dynamic_intervals = [(round(moment * share), interval) for moment, interval in changes]
     cfg.param_scheduler = [entry for entry in schedule if not entry.get("end") or entry.get("begin", 0) < entry["end"]]
-
-
-def _iterations_per_epoch(cfg: Config) -> int:
-    from mmengine.registry import DATASETS, init_default_scope
-
-    init_default_scope(cfg.get("default_scope", "mmengine"))
-    images = len(DATASETS.build(deepcopy(cfg.train_dataloader.dataset)))
-    processes = int(os.environ.get(PROCESSES.get(cfg.get("launcher"), ("",))[0], 1))
-    return -(-images // (cfg.train_dataloader.batch_size * processes))
-
-
-def _schedulers(cfg: Config) -> list[ConfigDict]:
-    schedule = cfg.get("param_scheduler") or []
-    return [schedule] if isinstance(schedule, Mapping) else schedule
-
-
-def _check_schedule(cfg: Config) -> None:
-    for i, scheduler in enumerate(_schedulers(cfg)):
-        begin, end = scheduler.get("begin", 0), scheduler.get("end")
-        if end and end <= begin:
-            place = f"param_scheduler.{i} ({type_name(scheduler)}) has begin={begin} and ends at {end}"
-            raise UserError(
-                f"{place}; change them, or set the length by --epochs or --iters, which stretch the schedule"
-            )
 
 
 def warn_of_random_backbone(cfg: Config) -> str | None:
@@ -309,3 +281,20 @@ def config_for_test(
         innermost_dataset(cfg, "test").pipeline = cfg.tta_pipeline
         cfg.model = ConfigDict(**cfg.tta_model, module=cfg.model)
     return cfg
+
+
+def import_quietly(*libraries: str | None) -> None:
+    """Import the data sets of OpenMMLab's ``libraries``, by default of all installed ones, and hide what they print."""
+    with contextlib.redirect_stdout(io.StringIO()):
+        for library in libraries or _OPENMMLAB:
+            if library in _OPENMMLAB and find_spec(library):
+                importlib.import_module(f"{library}.datasets")
+
+
+def build_model(cfg: Config) -> "nn.Module":
+    """Build the model of a config, with the ``data_preprocessor`` beside it if it has none, as MMEngine's runner does."""
+    from mmengine.registry import MODELS, init_default_scope
+
+    init_default_scope(cfg.get("default_scope", "mmengine"))
+    preprocessor = cfg.get("data_preprocessor")
+    return MODELS.build(cfg.model, default_args=preprocessor and {"data_preprocessor": preprocessor})

@@ -1,6 +1,6 @@
 """From a config to a runner, and a training with it."""
 
-import os
+import logging
 from copy import deepcopy
 from typing import Any
 
@@ -8,6 +8,7 @@ import torch
 from mmengine.config import Config
 from mmengine.device import get_device
 from mmengine.hooks import EMAHook
+from mmengine.logging import MMLogger
 from mmengine.model import is_model_wrapper
 from mmengine.registry import RUNNERS
 from mmengine.runner import Runner
@@ -15,10 +16,31 @@ from mmengine.runner import Runner
 from mmlisa.errors import UserError
 
 from .checks import CheckpointGuardHook, FiniteLossHook, check_channels, check_classes, classes_of, compare_classes
-from .config import PROCESSES
-from .log import QuietRunner, import_quietly
-from .resuming import ScheduleHook
-from .saving import InterruptHook, locked
+from .config import import_quietly
+from .saving import InterruptHook, ScheduleHook, locked
+
+# The beginnings of log records hidden from the console.
+_NOISE = (
+    "\n------------------------------------------------------------\nSystem environment",
+    "Config:\n",
+    "Hooks will be executed in the following order",
+    "Distributed training is not used, all SyncBatchNorm",
+    "paramwise_options --",
+    '"FileClient" will be deprecated',
+    '"HardDiskBackend" is the alias',
+    "Exp name:",
+)
+
+
+class QuietRunner(Runner):
+    """MMEngine's runner with a console that shows progress, results and warnings only."""
+
+    def build_logger(self, *args, **kwargs) -> MMLogger:
+        logger = super().build_logger(*args, **kwargs)
+        for handler in logger.handlers:
+            if not isinstance(handler, logging.FileHandler):
+                handler.addFilter(lambda record: not record.getMessage().startswith(_NOISE))
+        return logger
 
 
 def build_runner(cfg: Config, min_matched: float, *, same_shapes: bool = False, verbose: bool = True) -> Runner:
@@ -60,13 +82,11 @@ def _prepare(cfg: Config) -> Config:
     if "max_epochs" in loop and loop.get("type", "EpochBasedTrainLoop") == "EpochBasedTrainLoop":
         loop.pop("by_epoch", None)
         loop.type = "mmlisa.EpochBasedTrainLoop"
-    if cfg.get("launcher", "none") != "none" and get_device() == "cpu":
+    if cfg.get("launcher") == "pytorch" and get_device() == "cpu":
         # MMEngine's own initialisation and its default model wrapper need GPUs.
         if not torch.distributed.is_initialized():
-            number, rank = (int(os.environ[name]) for name in PROCESSES[cfg.launcher])
-            torch.distributed.init_process_group("gloo", world_size=number, rank=rank)
-        unused = cfg.get("find_unused_parameters", False)
-        default = dict(type="MMDistributedDataParallel", broadcast_buffers=False, find_unused_parameters=unused)
+            torch.distributed.init_process_group("gloo")
+        default = dict(type="MMDistributedDataParallel", broadcast_buffers=False)
         cfg.model_wrapper_cfg = {**default, **(cfg.get("model_wrapper_cfg") or {}), "device_ids": None}
     return cfg
 

@@ -1,9 +1,10 @@
-"""Checkpoints are written completely or not at all, also when a signal ends the training; a folder has one training at a time."""
+"""Stopping and resuming: whole checkpoints, also at a signal; trainings that go on within an epoch, and with another schedule."""
 
 import os
 import signal
 import sys
-from collections.abc import Iterator
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
@@ -11,23 +12,26 @@ from typing import Any
 
 import torch
 from filelock import FileLock, Timeout
+from mmengine import runner as mmengine
 from mmengine.dist import all_reduce, barrier, get_world_size, is_main_process
 from mmengine.fileio import LocalBackend, register_backend
 from mmengine.hooks import Hook
-from mmengine.runner import EpochBasedTrainLoop, Runner
+from mmengine.optim import OptimWrapper
+from mmengine.runner import Runner
 
-from mmlisa.checkpoints import writing_whole
-from mmlisa.registry import HOOKS
+from mmlisa.checkpoints import write_file
+from mmlisa.registry import HOOKS, LOOPS
 
 _ASKED_EVERY = 10  # iterations between two reductions of the flag over several processes
+# The entries of a scheduler's state that are not settings.
+_PROGRESS = {"last_step", "_global_step", "_last_value", "verbose"}
 
 
 class AtomicBackend(LocalBackend):
     """MMEngine's local files, written atomically: a file gets a temporary name until it is complete."""
 
     def put(self, obj: bytes, filepath: str | Path) -> None:
-        with writing_whole(filepath) as file:
-            file.write(obj)
+        write_file(filepath, obj)
 
 
 register_backend("mmlisa.atomic", AtomicBackend, force=True)
@@ -83,13 +87,13 @@ class InterruptHook(Hook):
             os.write(2, b"A checkpoint is saved after this iteration or validation; a second signal ends at once\n")
 
     def after_train_iter(self, runner: Runner, batch_idx: int, data_batch: Any = None, outputs: Any = None) -> None:
-        by_epoch = isinstance(runner.train_loop, EpochBasedTrainLoop)
+        by_epoch = isinstance(runner.train_loop, mmengine.EpochBasedTrainLoop)
         ends_epoch = by_epoch and batch_idx + 1 == len(runner.train_dataloader)  # after_train_epoch steps the schedule
         if not ends_epoch and (get_world_size() == 1 or (runner.iter + 1) % _ASKED_EVERY == 0):
             self._stop_if_asked(runner, f"iter_{runner.iter + 1}.pth", by_epoch=False)
 
     def after_train_epoch(self, runner: Runner) -> None:
-        if isinstance(runner.train_loop, EpochBasedTrainLoop):
+        if isinstance(runner.train_loop, mmengine.EpochBasedTrainLoop):
             self._stop_if_asked(runner, f"epoch_{runner.epoch + 1}.pth", by_epoch=True)
 
     def _stop_if_asked(self, runner: Runner, name: str, by_epoch: bool) -> None:
@@ -105,3 +109,74 @@ class InterruptHook(Hook):
         runner.logger.warning(f"interrupted: {path} is saved, --resume continues from it")
         barrier()  # a launcher ends the other processes as soon as one has exited
         sys.exit(128 + number)
+
+
+@LOOPS.register_module()
+class EpochBasedTrainLoop(mmengine.EpochBasedTrainLoop):
+    """MMEngine's loop, which also resumes from a checkpoint saved in the middle of an epoch.
+
+    The resumed epoch has the batches that were left. They are drawn anew, because loading and skipping the earlier ones would
+    take as long as they took to load.
+    """
+
+    def run_epoch(self) -> None:
+        self.runner.call_hook("before_train_epoch")
+        self.runner.model.train()
+        length = len(self.dataloader)
+        done = self._iter - self._epoch * length
+        done = done if 0 <= done < length else 0  # the number of batches per epoch may have changed since
+        for index, batch in zip(range(done, length), self.dataloader, strict=False):
+            self.run_iter(index, batch)
+        self.runner.call_hook("after_train_epoch")
+        self._epoch += 1
+
+
+@HOOKS.register_module()
+class ScheduleHook(Hook):
+    """Resume a training with the schedule of the config, if it differs from that of the checkpoint.
+
+    MMEngine restores the checkpoint's schedule, so that a finished training that is resumed for longer keeps its last learning
+    rate. This hook steps the schedulers of the config up to the iteration of the checkpoint; the settings of the optimizer are
+    the config's, too. Trainings with several optimizers and schedulers that follow a metric are resumed as MMEngine does it.
+    """
+
+    def after_load_checkpoint(self, runner: Runner, checkpoint: dict[str, Any]) -> None:
+        ours, saved = runner.param_schedulers or [], checkpoint.get("param_schedulers") or []
+        if not (runner._resume and isinstance(ours, list) and isinstance(runner.optim_wrapper, OptimWrapper)):
+            return  # not a training, or one with several optimizers
+        states = [scheduler.state_dict() for scheduler in ours]
+        if _settings(states) == _settings(saved) or any(getattr(each, "need_val_args", False) for each in ours):
+            return
+        iterations, epochs = (checkpoint["meta"][key] for key in ("iter", "epoch"))
+        length, by_epoch = len(runner.train_dataloader), isinstance(runner.train_loop, mmengine.EpochBasedTrainLoop)
+        if by_epoch:  # the length of an epoch may have changed, too
+            since_epoch = iterations - epochs * length
+            iterations = epochs * length + (since_epoch if 0 <= since_epoch < length else 0)
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "Detected call of `scheduler.step", UserWarning)  # before the optimizer's
+            for done in range(1, iterations + 1):
+                for scheduler in ours:
+                    if not scheduler.by_epoch or (by_epoch and done % length == 0):
+                        scheduler.step()
+        checkpoint["param_schedulers"] = [scheduler.state_dict() for scheduler in ours]
+        rates = []
+        for new, old in zip(_groups(runner.optim_wrapper.state_dict()), _groups(checkpoint["optimizer"]), strict=False):
+            rates.append((old["lr"], new["lr"]))
+            old.update({name: value for name, value in new.items() if name != "params"})
+        runner.logger.warning(
+            f"--resume: the schedule of the config, which ends at {_end(states)}, replaces that of the checkpoint, which ends at "
+            f"{_end(saved)}; the learning rate is {rates[0][1]:.3g}, there {rates[0][0]:.3g}"
+        )
+
+
+def _settings(states: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    return [{name: value for name, value in state.items() if name not in _PROGRESS} for state in states]
+
+
+def _groups(optimizer: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the parameter groups of an optimizer's state, and the settings that MMEngine keeps beside them."""
+    return [*optimizer["param_groups"], *filter(None, [optimizer.get("base_param_settings")])]
+
+
+def _end(states: Sequence[Mapping[str, Any]]) -> str:
+    return f"{'epoch' if states[-1]['by_epoch'] else 'iteration'} {states[-1]['end']}" if states else "its first step"

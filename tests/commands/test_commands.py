@@ -104,8 +104,7 @@ def test_infer_exits_with_1_if_an_image_is_damaged(mmlisa, tmp_path):
 
 def save(folder: Path) -> Path:
     """Save a checkpoint of the demo classifier with random weights."""
-    from mmlisa.training.building import build_model
-    from mmlisa.training.config import load_config
+    from mmlisa.training.config import build_model, load_config
 
     model = build_model(load_config(CONFIGS["classifier"]))
     torch.save({"state_dict": model.state_dict()}, folder / "random.pth")

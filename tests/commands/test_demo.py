@@ -9,8 +9,7 @@ import mmlisa
 from mmlisa import cli
 from mmlisa.checkpoints import load_weights
 from mmlisa.inference.load import DEMO
-from mmlisa.training.building import build_model
-from mmlisa.training.config import load_config
+from mmlisa.training.config import build_model, load_config
 
 OBJECTS = {
     "000000000006": ["motorcycle", "person", "quokka"],

@@ -9,7 +9,7 @@ from mmengine.config import Config
 from mmlisa import config_path
 from mmlisa.models.attention import castling_operators
 from mmlisa.registry import MODELS
-from mmlisa.training.recipes.castling import CastlingHook
+from mmlisa.training.recipes import CastlingHook
 from research.paper_tables import build_on_meta
 
 CONFIGS = Path(__file__).parents[2] / "configs"

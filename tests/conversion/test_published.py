@@ -55,7 +55,7 @@ def test_files_however_they_are_wrapped(tmp_path, theirs, wrapping):
 def test_averaged_weights(tmp_path, theirs, key, monkeypatch):
     """MMEngine's hook exchanges the two: ``ema_state_dict`` has the weights without averaging, and a count."""
     lines = []
-    monkeypatch.setattr("mmlisa.checkpoints.loading.print_log", lambda line, **_: lines.append(line))
+    monkeypatch.setattr("mmlisa.checkpoints.print_log", lambda line, **_: lines.append(line))
     other = {f"module.{name}": tensor + 1 for name, tensor in theirs.items()} | {"steps": torch.tensor(5)}
     config = source(tmp_path / "ema.pth", {"state_dict": theirs, key: other})
     is_mmengines = key == "ema_state_dict"

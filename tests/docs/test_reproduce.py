@@ -39,7 +39,7 @@ def test_an_example(block, folder):
             assert arguments[place : place + 2] == ["--launcher", "pytorch"]
             del arguments[place : place + 2]
             if command == "train":
-                arguments += ["--epochs", "1"]
+                arguments += ["--epochs", "1"] if "max_epochs" in cfg.train_cfg else ["--iters", "2"]
             options, limits = shorten(cfg)
             arguments += [*(limits if command == "train" else []), "--cfg-options", *options]
         done = subprocess.run(

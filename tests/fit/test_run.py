@@ -13,8 +13,7 @@ from helpers import folders
 from mmlisa.datasets.demo import make_demo
 from mmlisa.fit import run as module
 from mmlisa.fit.run import Options, fit
-from mmlisa.training.building import build_model
-from mmlisa.training.config import load_config
+from mmlisa.training.config import build_model, load_config
 
 
 @pytest.fixture

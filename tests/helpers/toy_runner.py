@@ -1,7 +1,9 @@
-"""A toy model with MMEngine's real runner: a few parameters and a few points."""
+"""A toy model with MMEngine's real runner, a few parameters and a few points; what the logs of a training say."""
 
+import json
 import os
 import signal
+from pathlib import Path
 
 import torch
 from mmengine.config import Config
@@ -97,3 +99,22 @@ def toy_config(work_dir, iterations=6, model=None, epochs=None, loader=None, hoo
 
 def runner(work_dir, verbose=True, **options) -> Runner:
     return build_runner(toy_config(work_dir, **options), 0.5, verbose=verbose)
+
+
+def history(work_dir: Path) -> tuple[dict[int, dict], dict]:
+    """Losses per iteration and the last validation's metrics, over all logs of a work dir; later logs win."""
+    losses, metrics = {}, {}
+    for path in sorted(work_dir.glob("*/vis_data/*.json")):
+        if path.name in ("config.json", "scalars.json"):
+            continue
+        for line in path.read_text().splitlines():
+            entry = json.loads(line)
+            if "loss" in entry:
+                losses[entry["step"]] = {k: v for k, v in entry.items() if "loss" in k or k in ("lr", "grad_norm")}
+            else:
+                metrics = scores(entry)
+    return losses, metrics
+
+
+def scores(entry: dict) -> dict:
+    return {k: v for k, v in entry.items() if any(part in k for part in ("mAP", "mIoU", "Acc", "accuracy"))}

@@ -17,8 +17,7 @@ from mmlisa.export.whole import EndToEnd
 from mmlisa.export.writing import write
 from mmlisa.inference.predictor import read_sample
 from mmlisa.inference.tiled import TiledDetector, plain_config, tile_config
-from mmlisa.training.building import build_model
-from mmlisa.training.config import find_test_pipeline, load_config, type_name
+from mmlisa.training.config import build_model, find_test_pipeline, load_config, type_name
 
 
 def build(tile: int | None = None) -> torch.nn.Module:

@@ -11,8 +11,20 @@ from pathlib import Path
 
 import pytest
 
-from helpers.training import ROOT, SHORT, history, scores
+from helpers.toy_runner import history, scores
 
+ROOT = Path(__file__).parents[2]
+# A few images and iterations of each demo config; a checkpoint every second iteration.
+SHORT = [
+    "train_cfg.max_iters=6",
+    "train_cfg.val_interval=6",
+    "default_hooks.checkpoint.interval=2",
+    "default_hooks.logger.interval=1",
+    "log_processor.window_size=1",
+    "train_dataloader.dataset.indices=16",
+    "val_dataloader.dataset.indices=6",
+    "test_dataloader.dataset.indices=6",
+]
 pytestmark = pytest.mark.nightly
 
 TASKS = {

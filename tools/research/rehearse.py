@@ -149,11 +149,12 @@ class Rehearsal:
         options, limits = shorten(cfg)
         start = self._start(cfg, options)
         train = ["train", f"{name}.py", *limits, *start, "--cfg-options", *options]
-        row["train"] = self._run([*train, "--epochs", "1"], name)
+        unit, number = ("--epochs", 1) if "max_epochs" in cfg.train_cfg else ("--iters", 2)
+        row["train"] = self._run([*train, unit, str(number)], name)
         checkpoint = self._checkpoint(name)
         if cfg.get("test_dataloader"):
             row["test"] = self._run(["test", f"{name}.py", checkpoint, "--cfg-options", *options], name)
-        row["resume"] = self._run([*train, "--epochs", "2", "--resume"], name)
+        row["resume"] = self._run([*train, unit, str(2 * number), "--resume"], name)
 
     def _start(self, cfg: Config, options: list[str]) -> list[str]:
         """Train the config that this one starts from, if it has not been trained yet, and return the arguments that name it."""
@@ -288,7 +289,7 @@ def main() -> None:
     if args.list:
         print("\n".join(names))
     else:
-        from mmlisa.training.log import import_quietly
+        from mmlisa.training.config import import_quietly
 
         import_quietly()
         args.root.mkdir(parents=True, exist_ok=True)

@@ -47,7 +47,7 @@ class CastlingAttention(HeadedAttention):
         conv_size: odd length of DConv, a depthwise convolution of each head's values along the flattened tokens; None for none.
         aux: train with the auxiliary branch.
         aux_in_eval: keep it in eval mode, to see what dropping it costs.
-        epsilon: threshold of its mask; :class:`mmlisa.training.recipes.castling.CastlingHook` may change this attribute.
+        epsilon: threshold of its mask; :class:`mmlisa.training.recipes.CastlingHook` may change this attribute.
 
     Attributes:
         mask_count: non-zero entries per image in the last mask of the auxiliary branch, over all heads; None before the first.

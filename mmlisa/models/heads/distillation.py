@@ -118,7 +118,7 @@ class SelfDistilledClassifier(TaughtClassifier):
     """MESA (Du et al., "Sharpness-Aware Training for Free"): learns the scores of the classifier's own averaged weights.
 
     The loss is ``loss to the labels + weight * cross entropy to softmax(averaged network's scores)`` for the same, mixed images,
-    from when :class:`mmlisa.training.recipes.ema.SelfDistillationHook` sets the teacher; before that the first term alone. The
+    from when :class:`mmlisa.training.recipes.SelfDistillationHook` sets the teacher; before that the first term alone. The
     weight is λ of MESA.
     """
 
