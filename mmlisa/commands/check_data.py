@@ -28,7 +28,7 @@ def config_or_folder(text: str) -> str:
 
 def main(args: argparse.Namespace) -> None:
     if Path(args.config).is_dir():
-        from mmlisa.data.splitting import prepare_data
+        from mmlisa.data.preparation import prepare_data
 
         print(*prepare_data(args.config).summary(), sep="\n")
         return
@@ -40,14 +40,14 @@ def main(args: argparse.Namespace) -> None:
         import_quietly(cfg.get("default_scope"))
     from mmlisa.data.checking import check_splits
 
-    problems = 0
-    for split, data in check_splits(cfg, args.split):
-        problems += len(data.notes)
-        data.notes = data.notes[:LISTED] + [f"{len(data.notes) - LISTED} more problems"] * (len(data.notes) > LISTED)
-        print(*(f"{split}: {line}" for line in data.summary()), sep="\n", flush=True)
+    number = 0
+    for split, size, problems in check_splits(cfg, args.split):
+        number += len(problems)
+        more = [f"{len(problems) - LISTED} more problems"] * (len(problems) > LISTED)
+        print(f"{split}: {size} samples", *problems[:LISTED], *more, sep=f"\n{split}: ", flush=True)
         if args.draw:
             from mmlisa.visualization.samples import draw_samples
 
             draw_samples(cfg[f"{split}_dataloader"].dataset, args.draw, args.out_dir / f"{split}.png")
-    print(f"{problems} problems" if problems else "nothing wrong")
-    sys.exit(bool(problems))
+    print(f"{number} problems" if number else "nothing wrong")
+    sys.exit(bool(number))

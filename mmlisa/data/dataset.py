@@ -1,20 +1,29 @@
-"""The data set that a reader makes of a folder, and what it left out."""
+"""The data set that a reader makes of a folder: images and objects of all formats, their checks, and what is left out.
+
+Polygons stay as they are: supervision's readers draw each into a mask, which takes ``objects x height x width`` bytes per image
+and rounds the outline.
+"""
 
 import math
-import re
 from bisect import bisect
-from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import cv2
+import numpy as np
+from pycocotools import mask as coco
+
+from mmlisa.datasets.annotations import encode, find_misplaced, find_reason, is_polygon
 from mmlisa.errors import UserError
 
-SPLITS = ("train", "val", "test")
+from .folder import SPLITS, Folder, note_problems, split_of
+
 UNKNOWN = 255  # label of pixels that are not annotated
-_MOST_LEFT_OUT = 0.1  # share of images or annotations; more is an error of the whole folder
-_KINDS, _CLASSES = 5, 30  # most that are listed
+IGNORED, BACKGROUND = "__ignore__", "_background_"  # LabelMe's labels of a region that does not count, and of no object
+_CLASSES = 30  # most that are listed
 _SIZES = {"small": 0, "medium": 32**2, "large": 96**2}  # COCO's least areas
 
 
@@ -95,18 +104,127 @@ class Dataset:
         ]
 
 
-def note_problems(problems: Sequence[tuple[object, str]], total: int, unit: str) -> list[str]:
-    """Return a note on each kind of problem, with the first example; problems of more than a tenth of ``total`` are a UserError.
+class Objects:
+    """The images and objects that a reader finds, and what it cannot use.
 
-    ``problems`` are pairs of a place and a sentence. Sentences that differ only in numbers and quotations are of one kind.
+    ``splits`` has the split of each image, None stands for the lists of the folder. An image that they lack is in no split.
     """
-    kinds = defaultdict(list)
-    for where, problem in problems:
-        kinds[re.sub(r"'[^']*'|\[[^]]*\]|\([^)]*\)|[\d.-]+", "", problem)].append(f"{where}: {problem}")
-    listed = sorted(kinds.values(), key=len, reverse=True)
-    if len(problems) > _MOST_LEFT_OUT * total:
-        same = f", {len(listed[0])} of them for this reason" if len(listed) > 1 else ""
-        share = f"{len(problems)} of {total} {unit} cannot be used{same}; a tenth may be left out"
-        raise UserError(f"{listed[0][0]} ({share})")
-    notes = [f"left out: {len(each)} of {total} {unit}, the first {each[0]}" for each in listed[:_KINDS]]
-    return notes + [f"left out: {sum(map(len, listed[_KINDS:]))} {unit} for other reasons"] * (len(listed) > _KINDS)
+
+    def __init__(self, folder: Folder, splits: dict[str, str] | None = None) -> None:
+        self.folder, self.splits = folder, folder.listed_splits() if splits is None else splits
+        self.samples: dict[tuple[str, str], Sample] = {}  # by split and path
+        self.entries: list[tuple[Sample, str, dict[str, Any]]] = []  # image, place in the files, object
+        self.lost: list[tuple[object, str]] = []  # images that cannot be used, each with the reason
+        self.bad: list[tuple[object, str]] = []  # objects that cannot be used
+
+    def add_image(
+        self, file: str, path: str | None, size: Sequence[Any] = (), split: str = "", stated: Any = ""
+    ) -> Sample | None:
+        """Add the image ``path`` that ``file`` annotates, and return it; None if it is missing or cannot be used.
+
+        ``size`` (width, height), ``split`` and ``stated``, the image's name, are what the file says. An image that is annotated
+        twice is a UserError.
+        """
+        try:
+            if path is None:
+                raise UserError(f"its image {str(stated)!r} is missing; put it beside this file or into images/")
+            facts = self.folder.look(path, tuple(int(float(side)) for side in size) if all(size) else None)
+        except ValueError as error:
+            self.lost.append((self.folder.root / (path or file), str(error)))
+            return None
+        split = split or self.splits.get(path, "" if self.splits else split_of(path))
+        if (split, path) in self.samples:
+            raise UserError(f"{self.folder.root / file}: {path} is annotated twice; keep one of both entries")
+        return self.samples.setdefault((split, path), Sample(path, split, facts.size, digest=facts.digest))
+
+    def add(
+        self,
+        sample: Sample | None,
+        where: str,
+        label: str,
+        corners: Sequence[float] | None,
+        outlines: Any = None,
+        crowd: bool = False,
+        area: float = 0,
+    ) -> None:
+        """Add an object of an image from left, top, right and bottom or, without them, around its outlines."""
+        if sample is None or (label := label.strip()) == BACKGROUND:
+            return
+        polygons = [np.float32(outline).reshape(-1, 2) for outline in outlines or () if is_polygon(outline)]
+        if corners is None and not polygons:
+            self.bad.append((where, "it has no outline of three or more points"))
+            return
+        if corners is None:
+            corners = (*np.concatenate(polygons).min(0).tolist(), *np.concatenate(polygons).max(0).tolist())
+        box = [corners[0], corners[1], corners[2] - corners[0], corners[3] - corners[1]]
+        entry = {"bbox": box, "area": area or sum(map(cv2.contourArea, polygons)) or box[2] * box[3]}
+        entry |= {"segmentation": outlines or [], "category_id": label, "iscrowd": int(crowd or label == IGNORED)}
+        self.entries.append((sample, where, entry))
+
+    def dataset(self, task: str, classes: list[str], unit: str = "images", **fields: Any) -> Dataset:
+        """Return the data set of the images, with notes on those that are left out."""
+        samples = [*self.samples.values()]
+        notes = note_problems(self.lost, len(samples) + len(self.lost), unit)
+        return Dataset(self.folder.root, task, classes, samples, notes, **fields)
+
+    def finish(self, classes: Iterable[str] = ()) -> Dataset:
+        """Return the data set of the objects that a training can use; without ``classes``, their names are the classes."""
+        root, usable, boxes = self.folder.root, [], 0
+        classes = classes or sorted({entry["category_id"] for _, _, entry in self.entries})
+        classes = [name for name in dict.fromkeys(map(str.strip, classes)) if name not in (IGNORED, BACKGROUND)]
+        has_masks = 2 * sum(bool(entry["segmentation"]) for _, _, entry in self.entries) > len(self.entries)
+        dataset = self.dataset("detection", classes, has_masks=has_masks)
+        for sample, where, entry in self.entries:
+            if reason := find_reason(entry, sample.size, has_masks and bool(entry["segmentation"])):
+                self.bad.append((where, reason))
+            else:
+                usable.append((sample, entry))
+        dataset.notes += note_problems(self.bad, len(usable) + len(self.bad), "objects")
+        if doubts := find_misplaced([entry for _, entry in usable], [sample.size for sample, _ in usable]):
+            raise UserError(f"{root}: {doubts[0]}")
+        for sample, entry in usable:
+            entry["category_id"] = 0 if entry["category_id"] == IGNORED else classes.index(entry["category_id"])
+            if not has_masks:
+                del entry["segmentation"]
+            elif not entry["segmentation"]:
+                (x, y, w, h), boxes = entry["bbox"], boxes + 1
+                entry["segmentation"] = [[x, y, x + w, y, x + w, y + h, x, y + h]]
+            sample.objects.append(entry)
+        crowds, ignored = sum(entry["iscrowd"] for _, entry in usable), f"crowds, difficult or {IGNORED}"
+        if crowds == len(usable):
+            hint = f"all {crowds} are {ignored}" if crowds else "none is annotated"
+            raise UserError(f"{root}: no image has an object that can be learnt; {hint}")
+        if crowds:
+            dataset.notes.append(f"ignored in training and test: {crowds} of {len(usable)} objects, {ignored}")
+        if boxes:
+            dataset.notes.append(f"{boxes} of {len(usable)} objects have no outline; that of their box is taken")
+        used = {path for _, path in self.samples}
+        if unused := [root / path for path in self.folder.images if path not in used]:
+            dataset.notes.append(f"{len(unused)} images are in no annotation file and not used, the first {unused[0]}")
+        return dataset
+
+
+def draw_maps(dataset: Dataset) -> None:
+    """Turn a data set of outlines (UserError for boxes) into one of class maps, which are drawn when they are written."""
+    if not dataset.has_masks:
+        raise UserError(f"{dataset.root}: --task segmentation needs outlines, but the objects are boxes")
+    dataset.task, dataset.classes = "segmentation", ["background", *dataset.classes]
+    for sample in dataset.samples:
+        for entry in sample.objects:
+            entry["category_id"] += 1
+        sample.counts = count_values(draw_map(sample))
+        del sample.counts[UNKNOWN]
+
+
+def draw_map(sample: Sample) -> np.ndarray:
+    """Return the outlines of an image as labels ``[H, W]``, uint8: smaller objects over larger ones, crowds as unknown."""
+    labels = np.zeros(sample.size[::-1], np.uint8)
+    for entry in sorted(sample.objects, key=lambda entry: (not entry["iscrowd"], -entry["area"])):
+        mask = coco.decode(encode(entry["segmentation"], labels.shape))
+        labels[mask > 0] = UNKNOWN if entry["iscrowd"] else entry["category_id"]
+    return labels
+
+
+def count_values(values: np.ndarray) -> Counter[int]:
+    """Return the number of pixels of each value."""
+    return Counter(dict(zip(*(each.tolist() for each in np.unique(values, return_counts=True)), strict=True)))

@@ -14,8 +14,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from mmlisa.checkpoints import write_file, writing_whole
-from mmlisa.data.splitting import prepare_data
-from mmlisa.data.writing import write_data
+from mmlisa.data.preparation import prepare_data, write_data
 from mmlisa.errors import UserError
 
 from .comparison import compare

@@ -151,12 +151,10 @@ def test_exports_that_are_refused(words, mmlisa, tmp_path):
     assert not any(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize(("kind", "unit"), [("mask_rcnn", "objects"), ("classifier", "images")])
-def test_check_data_summarises_and_draws(kind, unit, demo, mmlisa, tmp_path, capsys):
+@pytest.mark.parametrize("kind", ["mask_rcnn", "classifier"])
+def test_check_data_counts_and_draws(kind, demo, mmlisa, tmp_path, capsys):
     assert mmlisa("check-data", CONFIGS[kind], "--draw", "3", "--out-dir", "drawn", *data(demo)) == 0
-    printed = capsys.readouterr().out
-    assert f"train: {unit} per class in train: " in printed
-    assert f"val: {unit} per class in val: " in printed
+    assert capsys.readouterr().out.count(" samples\n") == 2
     for split in ("train", "val"):
         sheet = cv2.imread(str(tmp_path / "drawn" / f"{split}.png"))
         assert sheet.shape[1] == 720

@@ -1,11 +1,17 @@
-"""Where the images of annotations lie, lists of them, and the splits of names."""
+"""Where the images of annotations lie, lists of them, the splits of names, and images as the training reads them."""
 
 import json
 from pathlib import PurePosixPath
 
+import cv2
+import numpy as np
 import pytest
+from mmcv.transforms import LoadImageFromFile
+from PIL import Image
 
-from mmlisa.data.folder import Folder, layout_of, split_of
+from mmlisa.data.folder import Folder, examine_image, layout_of, split_of
+
+PICTURE = cv2.resize(np.random.default_rng(0).integers(0, 255, (6, 8, 3), dtype=np.uint8), (64, 48))
 
 
 def make(root, *paths):
@@ -49,6 +55,12 @@ def test_names_count_only_where_no_stated_folder_exists_and_they_are_unique(tmp_
     assert folder.find(["x/1.jpg", "x/3.jpg", "x/site_c/3.jpg"], "a.json") == ["1.jpg", None, None]
     assert folder.find(["x/site_c/3.jpg"], "a.json") == ["site_c/3.jpg"]
     assert folder.moved == [("x/1.jpg", "1.jpg"), ("x/site_c/3.jpg", "site_c/3.jpg")]
+
+
+def test_the_image_of_an_annotation_is_beside_it_or_else_not_a_mask(tmp_path):
+    folder = make(tmp_path, "images/a.jpg", "masks/a.png", "ann/images/b.jpg", "labels/c.jpg", "images/c.jpg")
+    found = [folder.find_twins(path) for path in ("labels/a.txt", "ann/labels/b.txt", "labels/c.txt")]
+    assert found == [["images/a.jpg"], ["ann/images/b.jpg"], ["labels/c.jpg"]]
 
 
 def test_lists_of_a_split(tmp_path):
@@ -98,3 +110,65 @@ def test_text_in_another_encoding_is_named(tmp_path):
         Folder(tmp_path).class_names()
     (tmp_path / "a.json").write_bytes(json.dumps({"names": ["Hündin"]}, ensure_ascii=False).encode("utf-16"))
     assert Folder(tmp_path).documents["a.json"] == {"names": ["Hündin"]}
+
+
+@pytest.mark.parametrize("suffix", ["jpg", "png", "webp", "tif"])
+@pytest.mark.parametrize("orientation", [1, 3, 6])
+def test_orientation(tmp_path, suffix, orientation):
+    """EXIF's orientation counts where OpenCV follows it; elsewhere, annotations would not fit."""
+    path, exif = tmp_path / f"a.{suffix}", Image.Exif()
+    exif[0x0112] = orientation
+    options = dict(tiffinfo={0x0112: orientation}) if suffix == "tif" else dict(exif=exif)
+    Image.fromarray(PICTURE).save(path, **options)
+    height, width = LoadImageFromFile()(dict(img_path=str(path)))["img"].shape[:2]
+    if suffix == "webp" and orientation > 1:
+        with pytest.raises(ValueError, match="EXIF turns it, but not in training"):
+            examine_image(path)
+    else:
+        found = examine_image(path, (width, height))
+        assert found.size == ((48, 64) if orientation == 6 else (64, 48))
+        assert ["upside down" in note for note in found.notes] == [True] * (orientation == 3)
+        with pytest.raises(ValueError, match=f"{width}x{height} pixels.*{height}x{width}"):
+            examine_image(path, (height, width))
+
+
+@pytest.mark.parametrize(
+    ("name", "array", "levels"),
+    [
+        ("a.png", PICTURE, 0),
+        ("a.png", PICTURE.astype(np.uint16) * 257, len(np.unique(PICTURE))),
+        ("a.png", PICTURE.astype(np.uint16) * 16, "12 bits in 16.* 16 grey levels"),
+        ("a.tif", PICTURE[..., 0].astype(np.uint16) * 16, "12 bits in 16"),
+        ("a.png", np.zeros((4, 4), np.uint16), 1),
+        ("a.tif", PICTURE[..., 0].astype(np.float32), "OpenCV.*cannot read it"),
+    ],
+)
+def test_depth(tmp_path, name, array, levels):
+    cv2.imwrite(str(tmp_path / name), array)
+    if isinstance(levels, str):
+        with pytest.raises(ValueError, match=levels):
+            examine_image(tmp_path / name)
+    else:
+        assert examine_image(tmp_path / name).levels == levels
+
+
+def test_what_the_training_does_not_see_is_noted(tmp_path):
+    """Further pages of a TIFF, and a channel beside RGB that is not constant."""
+    pages = [Image.fromarray(PICTURE), Image.fromarray(PICTURE[::-1])]
+    pages[0].save(tmp_path / "a.tif", save_all=True, append_images=pages[1:])
+    assert "several pages" in examine_image(tmp_path / "a.tif").notes[0]
+    for alpha, noted in ((PICTURE[..., :1], True), (np.full_like(PICTURE[..., :1], 255), False)):
+        cv2.imwrite(str(tmp_path / "b.png"), np.dstack([PICTURE, alpha]))
+        assert any("fourth channel" in note for note in examine_image(tmp_path / "b.png").notes) == noted
+
+
+@pytest.mark.parametrize("suffix", ["jpg", "png", "webp"])
+def test_files_that_are_cut_off_or_something_else(tmp_path, suffix):
+    path = tmp_path / f"a.{suffix}"
+    Image.fromarray(PICTURE).save(path)
+    path.write_bytes(path.read_bytes()[:400])
+    with pytest.raises(ValueError, match="damaged"):
+        examine_image(path)
+    path.write_text("<html>")
+    with pytest.raises(ValueError, match="cannot read it"):
+        examine_image(path)

@@ -13,9 +13,7 @@ from PIL import Image
 from pycocotools import mask as coco_mask
 
 from helpers import folders
-from mmlisa.data.formats import read
-from mmlisa.data.splitting import prepare_data
-from mmlisa.data.writing import write_data
+from mmlisa.data.preparation import prepare_data, read, write_data
 from mmlisa.datasets.demo import CLASSES, make_demo
 
 

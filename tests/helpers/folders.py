@@ -10,7 +10,7 @@ import cv2
 import numpy as np
 import yaml
 
-from mmlisa.data.formats import read
+from mmlisa.data.preparation import read
 
 CLASSES = ["cat", "dog", "newt"]
 SIZE = (64, 48)  # width and height

@@ -6,9 +6,8 @@ Roboflow and supervision add ``<polygon><x1>…</x1><y1>…</y1><x2>…`` to an 
 import re
 from typing import Any
 
-from ..dataset import Dataset
-from ..folder import Evidence, Folder
-from .objects import Objects
+from .dataset import Dataset, Objects
+from .folder import Evidence, Folder
 
 NAME = "Pascal VOC"
 LAYOUT = "Annotations/*.xml, JPEGImages/*.jpg               Pascal VOC; also each *.xml beside its image"

@@ -1,18 +1,16 @@
 """YOLO: a text file per image with boxes or polygons in fractions, in the layouts of Ultralytics, Roboflow, CVAT and labelImg."""
 
 import posixpath
-from collections import defaultdict
 from collections.abc import Mapping
-from pathlib import PurePosixPath, PureWindowsPath
+from pathlib import PureWindowsPath
 from typing import Any
 
 import numpy as np
 
 from mmlisa.errors import UserError
 
-from ..dataset import SPLITS, Dataset, Sample
-from ..folder import SPLIT_WORDS, Evidence, Folder, layout_of
-from .objects import Objects
+from .dataset import Dataset, Objects, Sample
+from .folder import SPLIT_WORDS, SPLITS, Evidence, Folder
 
 NAME = "YOLO"
 LAYOUT = "data.yaml, images/train/*.jpg, labels/train/*.txt YOLO; also *.txt beside *.jpg with classes.txt or obj.names"
@@ -77,12 +75,8 @@ def read(folder: Folder, found: tuple[str, dict[str, Any], Labels], task: str) -
 
 def _pair_labels(folder: Folder) -> Labels:
     """Return the images of each label file; none for text files of numbers without an image."""
-    images: dict[tuple[str, ...], list[str]] = defaultdict(list)
-    for path in map(PurePosixPath, folder.images):
-        images[(*layout_of(path.parent), path.stem)].append(str(path))
-    texts = [PurePosixPath(path) for path in folder.files(".txt") if path not in folder.names_of_classes]
-    pairs = {str(path): images.get((*layout_of(path.parent), path.stem), []) for path in texts}
-    return {path: each for path, each in pairs.items() if each or _is_label(folder.text(path))}
+    pairs = {path: folder.find_twins(path) for path in folder.files(".txt") if path not in folder.names_of_classes}
+    return {path: images for path, images in pairs.items() if images or _is_label(folder.text(path))}
 
 
 def _is_label(text: str) -> bool:

@@ -13,9 +13,8 @@ from PIL import Image
 
 from mmlisa.errors import UserError
 
-from ..dataset import UNKNOWN, Dataset
-from ..folder import Evidence, Folder, is_kind, is_map_word
-from .objects import Objects, count_values
+from .dataset import UNKNOWN, Dataset, Objects, count_values
+from .folder import Evidence, Folder, is_kind, is_map_word
 
 NAME = "class maps"
 LAYOUT = "images/*.jpg, masks/*.png, classes.txt            class maps"

@@ -4,9 +4,8 @@ import re
 from collections import defaultdict
 from pathlib import PurePosixPath
 
-from ..dataset import Dataset
-from ..folder import SPLIT_WORDS, Evidence, Folder, is_kind, split_of
-from .objects import Objects
+from .dataset import Dataset, Objects
+from .folder import SPLIT_WORDS, Evidence, Folder, is_kind, split_of
 
 NAME = "class folders"
 LAYOUT = "train/<class>/*.jpg, val/<class>/*.jpg            class folders; also <class>/*.jpg"

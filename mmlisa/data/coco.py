@@ -6,9 +6,8 @@ from typing import Any
 
 from mmlisa.errors import UserError
 
-from ..dataset import SPLITS, Dataset
-from ..folder import Evidence, Folder, split_of
-from .objects import Objects
+from .dataset import Dataset, Objects
+from .folder import SPLITS, Evidence, Folder, split_of
 
 NAME = "COCO"
 LAYOUT = "annotations/instances_train.json, train/*.jpg     COCO; also a *.json beside its images or beside images/"

@@ -7,7 +7,7 @@ import pytest
 
 from helpers import folders
 from mmlisa.data.dataset import Dataset, Sample
-from mmlisa.data.splitting import prepare_data, split
+from mmlisa.data.preparation import prepare_data, split
 
 
 def make(number, **changes):

@@ -7,9 +7,8 @@ from typing import Any
 import cv2
 import numpy as np
 
-from ..dataset import Dataset
-from ..folder import Evidence, Folder
-from .objects import IGNORED, Objects
+from .dataset import IGNORED, Dataset, Objects
+from .folder import Evidence, Folder
 
 NAME = "LabelMe"
 LAYOUT = "*.json beside *.jpg                               LabelMe; also with flags as the classes of the images"
