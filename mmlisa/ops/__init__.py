@@ -6,7 +6,6 @@ __all__, __getattr__, __dir__ = names_at_first_use(
     __name__,
     {
         "circular": "LiSAKernels lisa",
-        "circular.filters": "global_filter resize_kernel resize_spectrum",
         "context": "at_least_fp32 beyond_fp16 no_autocast",
         "focused": "focused_linear",
         "landmarks": "agent interactive interactive_softmax pool_landmarks",
@@ -17,7 +16,7 @@ __all__, __getattr__, __dir__ = names_at_first_use(
         "pairwise": "lambda_convolution relational structure_aware weighted_attention",
         "polarity": "polarity_aware",
         "recompute": "linear_of",
-        "relative": "circulant toeplitz",
+        "relative": "circulant global_filter resize_kernel resize_spectrum toeplitz",
         "rotated": "mala mila rala rotary",
         "ttt": "depthwise_per_image ttt_convolution ttt_glu",
     },

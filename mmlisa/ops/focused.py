@@ -14,8 +14,7 @@ from torch import Tensor
 
 from mmlisa.errors import UserError
 
-from .context import at_least_fp32, records_gradients
-from .operator import operator
+from .context import at_least_fp32, operator, records_gradients
 
 EPS = 1e-6
 # The smallest denominator that fp32 divides and differentiates safely. Only if the norms of a query and a key have a product
@@ -37,8 +36,7 @@ def focused_linear(
     """Focused linear attention without its depthwise convolution (Eqs. 4-6), ``[B, h, N, d]``.
 
     Args:
-        query, key, value: ``[B, h, N, d]``, projected; the key with its position added, nothing rectified yet. All heads of a
-            token must be there: the norms run over h and d together.
+        query, key, value: ``[B, h, N, d]``, projected; the key with its position added, nothing rectified yet.
         scale: ``[h, d]``, before its softplus; None divides by nothing.
         focusing_factor: p > 0; with p = 1 and no scale this is the plain linear attention of ReLU.
         mask: ``[B, N]``, True where a key counts; None counts all.
@@ -50,8 +48,7 @@ def focused_linear(
     for name, tensor, shape in (("scale", scale, (heads, width)), ("mask", mask, (batch, n))):
         if tensor is not None and tensor.shape != shape:
             raise UserError(f"{name} has shape {tuple(tensor.shape)}; these tokens need {shape}")
-    evaluate = _reference if backend == "reference" else _linear
-    return evaluate(query, key, value, scale, focusing_factor, mask)
+    return (_reference if backend == "reference" else _linear)(query, key, value, scale, focusing_factor, mask)
 
 
 def _reference(
@@ -81,10 +78,8 @@ def _linear(query: Tensor, key: Tensor, value: Tensor, scale: Tensor | None, p: 
     q, *q_lengths = _focus(query, scale, p)
     k, *k_lengths = _focus(key, scale, p)
     # The quotients of lengths are fp32; bf16 keeps the sums over the tokens, which matrix products add up in fp32.
-    (q_power_norm, q_norm, q_peak), (k_power_norm, k_norm, k_peak) = (
-        map(at_least_fp32, q_lengths),
-        map(at_least_fp32, k_lengths),
-    )
+    q_power_norm, q_norm, q_peak = map(at_least_fp32, q_lengths)
+    k_power_norm, k_norm, k_peak = map(at_least_fp32, k_lengths)
     count = key.shape[2]
     if mask is not None:
         mask = mask[:, None, :, None].to(k_peak.dtype)
@@ -99,10 +94,7 @@ def _focus(t: Tensor, scale: Tensor | None, p: float) -> tuple[Tensor, Tensor, T
     """The focused function as factors that neither overflow nor vanish.
 
     Divided by its largest channel m, a detached constant that the function does not depend on, a token u has channels in (0, 1]:
-    f(t) = u^p / ||u^p|| * m ||u||.
-
-    Returns:
-        u^p ``[B, h, N, d]``, and ||u^p||, ||u||, m, each ``[B, 1, N, 1]``.
+    f(t) = u^p / ||u^p|| * m ||u||. Returns u^p ``[B, h, N, d]``, and ||u^p||, ||u||, m, each ``[B, 1, N, 1]``.
     """
     heads, x = t.shape[1], t.transpose(1, 2).flatten(2)
     divisor = None if scale is None else F.softplus(scale).flatten().to(x.dtype)

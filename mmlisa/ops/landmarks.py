@@ -24,8 +24,7 @@ from torch import Tensor
 
 from mmlisa.errors import UserError
 
-from .context import at_least_fp32, is_traced, no_autocast
-from .operator import check_arguments, operator
+from .context import at_least_fp32, check_arguments, is_traced, no_autocast, operator
 
 Mix = tuple[Tensor | None, Tensor | None]  # matrices [h, h] before and after a softmax; None mixes nothing
 
@@ -34,8 +33,7 @@ def pool_landmarks(tokens: Tensor, grid: Sequence[int], landmarks: int) -> Tenso
     """Averages of the tokens over an s x s division of the grid, s² = ``landmarks`` (Eq. 6).
 
     Args:
-        tokens: ``[B, h, N, d]``; the last H * W of the N are the grid's, in row-major order, those before it (a class token)
-            take no part.
+        tokens: ``[B, h, N, d]``; those before the last H * W (a class token) take no part.
         grid: (H, W). Where s does not divide it, the windows are those of adaptive average pooling: they overlap by a
             row or column, and on a grid smaller than s x s a token stands for several landmarks.
         landmarks: L, a positive square number (UserError).
@@ -112,8 +110,7 @@ def interactive(
 
     Args:
         query, key, value: ``[B, h, N, d]``.
-        grid: (H, W), the size of the token grid; N may exceed H * W by leading prefix tokens, which attend and are attended to
-            but belong to no landmark.
+        grid: (H, W); N may exceed H * W by leading prefix tokens, which attend and are attended to but belong to no landmark.
         landmarks: L, a square number; None attends between all tokens, quadratic in N, with ``mix_query``.
         mix_query: (W1q, W2q), around the softmax over the landmarks.
         mix_key: (W1k, W2k), around the softmax over the tokens.
@@ -151,9 +148,8 @@ def _interactive_reference(query, key, value, grid, landmarks, mix_query, mix_ke
         return maps if mixing is None else torch.einsum("gh,bhnm->bgnm", mixing, maps)
 
     a_query = mix(mix_query[0], torch.einsum("bhnd,bhld->bhnl", query, pool(key)) * scale)
-    a_query = mix(mix_query[1], a_query.softmax(dim=-1))
     a_key = mix(mix_key[0], torch.einsum("bhld,bhnd->bhln", pool(query), key) * scale)
-    a_key = mix(mix_key[1], a_key.softmax(dim=-1))
+    a_query, a_key = mix(mix_query[1], a_query.softmax(dim=-1)), mix(mix_key[1], a_key.softmax(dim=-1))
     return (a_query @ a_key) @ value
 
 
@@ -170,12 +166,8 @@ def agent(
 ) -> Tensor:
     """Agent attention without its convolution, ``[B, h, N, d]`` in O(N n d).
 
-    Args:
-        query, key, value: ``[B, h, N, d]``.
-        agents: A, ``[B, h, n, d]``.
-        gather_bias: B_1, ``[h, n, N]``; None for 0.
-        spread_bias: B_2, ``[h, N, n]``; None for 0.
-        backend: ``'reference'`` writes both softmaxes out; ``'auto'`` takes PyTorch's fused attention.
+    ``agents``, A, are ``[B, h, n, d]``; the biases B_1 ``[h, n, N]`` and B_2 ``[h, N, n]``, None for 0. ``backend='reference'``
+    writes both softmaxes out; ``'auto'`` takes PyTorch's fused attention.
     """
     attend = _softmax_attention if backend == "reference" else F.scaled_dot_product_attention
     gather_bias, spread_bias = (None if bias is None else bias[None] for bias in (gather_bias, spread_bias))

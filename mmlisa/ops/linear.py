@@ -21,12 +21,8 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from mmlisa.errors import UserError
+from .context import operator, records_gradients
 
-from .context import records_gradients
-from .operator import operator
-
-MC_AXES = {"tokens": -2, "channels": -1}
 # Vectors shorter than this are not stretched to unit length: their gradient, and that of a LayerNorm before, stay within
 # half precision's range even where a token is zero.
 MIN_LENGTH = 1e-2
@@ -52,13 +48,12 @@ def linear_angular(query: Tensor, key: Tensor, value: Tensor, *, backend: str = 
 def masked_softmax(query: Tensor, key: Tensor, value: Tensor, threshold: Tensor | float) -> tuple[Tensor, Tensor]:
     """The auxiliary branch, Eq. 10: softmax attention whose probabilities up to ``threshold`` (ε) are set to zero.
 
-    The backward pass computes the N x N maps again: at N = 4096 and 12 heads, each of three has 0.8 GB per layer and image.
-
     Returns ``[B, h, N, d]`` and the mask ``[B, h, N, N]``. A row's largest probability is at least 1 / N, so ε < 1 / N leaves
     something of every row, and ε >= 1 leaves nothing.
     """
     if not records_gradients():
         return _masked_softmax(query, key, value, threshold)
+    # At N = 4096 and 12 heads, each of three maps N x N has 0.8 GB per layer and image.
     return checkpoint(_masked_softmax, query, key, value, threshold, use_reentrant=False, preserve_rng_state=False)
 
 
@@ -75,11 +70,9 @@ def cosine_attention(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
 
 
 @operator
-def mean_centered_attention(query: Tensor, key: Tensor, value: Tensor, axis: str = "tokens") -> Tensor:
-    """φ subtracts the mean over ``axis``, ``'tokens'`` or ``'channels'``; divided by N sqrt(d) ("MC", after ViTALiTy)."""
-    if axis not in MC_AXES:
-        raise UserError(f"axis is {axis!r}; it must be one of {sorted(MC_AXES)}")
-    query, key = (t - t.mean(dim=MC_AXES[axis], keepdim=True) for t in (query, key))
+def mean_centered_attention(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+    """φ subtracts the mean over the tokens; divided by N sqrt(d) ("MC", after ViTALiTy)."""
+    query, key = (t - t.mean(dim=-2, keepdim=True) for t in (query, key))
     return query @ (key.mT @ value / (query.shape[-2] * query.shape[-1] ** 0.5))
 
 

@@ -7,7 +7,7 @@ relative positions (:func:`mmlisa.ops.toeplitz`) are shared by the heads unless 
 import torch
 from torch import Tensor
 
-from .operator import operator
+from .context import operator
 
 
 @operator
@@ -51,10 +51,8 @@ def structure_aware(
 def lambda_convolution(query: Tensor, key: Tensor, value: Tensor, relative: Tensor) -> Tensor:
     """Multiply every query by a matrix made of its context: ``y_i = q_i (softmax(K)ᵀ V + E_iᵀ V)``.
 
-    Bello, "LambdaNetworks", 2021, with a global receptive field.
-
-    The softmax runs over the tokens. ``relative`` is E, ``[c, N, N]``: entry (k, i, j) weighs token j in row k of the matrix of
-    token i.
+    Bello, "LambdaNetworks", 2021, with a global receptive field. The softmax runs over the tokens. ``relative`` is E,
+    ``[c, N, N]``: entry (k, i, j) weighs token j in row k of the matrix of token i.
     """
     content = key.softmax(dim=2).mT @ value
     position = torch.einsum("bhjv,kij->bhikv", value, relative)

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from mmlisa.errors import UserError
 
-from .operator import operator
+from .context import operator
 
 EPS = 1e-6
 ALPHA = 4
@@ -44,8 +44,7 @@ def polarity_aware(
         if tensor.shape != (heads, width):
             raise UserError(f"{name} has shape {tuple(tensor.shape)}; these tokens need {(heads, width)}")
     exponent, divisor = 1 + ALPHA * power.sigmoid()[:, None], F.softplus(scale)[:, None]
-    attend = _reference if backend == "reference" else _linear
-    return attend(query / divisor, key / divisor, value, exponent)
+    return (_reference if backend == "reference" else _linear)(query / divisor, key / divisor, value, exponent)
 
 
 def _reference(query: Tensor, key: Tensor, value: Tensor, exponent: Tensor) -> Tensor:

@@ -1,9 +1,7 @@
-"""Linear layers whose backward pass computes their input again instead of saving it::
+"""Linear layers whose backward pass computes their input again instead of saving it.
 
-    y = function(*inputs) W^T + b
-
-The gradient of the weight needs the input of the linear layer. That is often a norm, an activation or a depthwise convolution of
-tensors that are saved anyway, and computing it again costs a small part of the product.
+The gradient of the weight needs that input. It is often a norm, an activation or a depthwise convolution of tensors that are
+saved anyway, and computing it again costs a small part of the product.
 """
 
 from collections.abc import Callable, Sequence
@@ -30,8 +28,7 @@ def linear_of(
     Args:
         function: differentiable, without randomness or state; its arguments are the only tensors that require a gradient.
         inputs: its arguments.
-        weight: ``[C_out, C_in]``.
-        bias: ``[C_out]``.
+        weight, bias: ``[C_out, C_in]``, ``[C_out]``.
         value: ``function(*inputs)``, if it was computed already. The gradient then flows into ``value``, not into ``inputs``.
     """
     if not records_gradients():
@@ -41,14 +38,7 @@ def linear_of(
 
 class _LinearOf(torch.autograd.Function):
     @staticmethod
-    def forward(
-        ctx,
-        function: Callable[..., Tensor],
-        weight: Tensor,
-        bias: Tensor | None,
-        value: Tensor | None,
-        *inputs: Tensor | None,
-    ):
+    def forward(ctx, function, weight, bias, value, *inputs):
         ctx.function, ctx.has_value, ctx.autocast = function, value is not None, current_autocast(weight.device)
         ctx.save_for_backward(weight, *inputs)
         return F.linear(function(*inputs) if value is None else value, weight, bias)

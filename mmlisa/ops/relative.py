@@ -1,4 +1,4 @@
-"""Matrices of relative positions: tables over the signed offsets of a grid, spread over its pairs of tokens."""
+"""Functions of the offset of two tokens: matrices of relative positions, circular kernels on other grids, global filters."""
 
 from collections.abc import Sequence
 from math import prod
@@ -8,7 +8,7 @@ from torch import Tensor
 
 from mmlisa.errors import UserError
 
-from .context import as_constants, is_transformed
+from .context import as_constants, at_least_fp32, is_transformed, no_autocast
 
 
 def toeplitz(table: Tensor, grid: Sequence[int]) -> Tensor:
@@ -19,7 +19,12 @@ def toeplitz(table: Tensor, grid: Sequence[int]) -> Tensor:
     sizes = tuple(2 * g - 1 for g in grid)
     if tuple(table.shape[table.ndim - len(sizes) :]) != sizes:
         raise UserError(f"the table of the grid {tuple(grid)} must end in {sizes}, but has shape {tuple(table.shape)}")
-    return table.flatten(-len(sizes))[..., offset_index(grid, table.device)]
+    axes = [torch.arange(g, device=table.device) for g in grid]
+    index = torch.zeros(prod(grid), prod(grid), dtype=torch.long, device=table.device)  # into the flattened table
+    for size, position in zip(sizes, torch.meshgrid(*axes, indexing="ij"), strict=True):
+        position = position.flatten()
+        index = index * size + position[:, None] - position[None, :] + size // 2
+    return table.flatten(-len(sizes))[..., index]
 
 
 def circulant(kernel: Tensor, grid: Sequence[int]) -> Tensor:
@@ -48,11 +53,42 @@ class _Circulant(torch.autograd.Function):
         return grad[..., row, offset].sum(-2), None
 
 
-def offset_index(grid: Sequence[int], device: torch.device | None = None) -> Tensor:
-    """``[N, N]``: where the offset i - j lies in a flattened table ``[2 g_1 - 1, 2 g_2 - 1, ...]``."""
-    axes = [torch.arange(g, device=device) for g in grid]
-    index = torch.zeros(prod(grid), prod(grid), dtype=torch.long, device=device)
-    for axis, position in zip(grid, torch.meshgrid(*axes, indexing="ij"), strict=True):
-        position = position.flatten()
-        index = index * (2 * axis - 1) + position[:, None] - position[None, :] + axis - 1
-    return index
+def resize_kernel(kernel: Tensor, grid: Sequence[int]) -> Tensor:
+    """Resample the spectrum of a circular kernel exactly: ``[..., *old_grid] -> [..., *grid]``, with the origin at index 0.
+
+    The taps stay at their signed offsets: a larger grid pads zeros in the middle, a smaller one folds the taps that no longer
+    fit. The Nyquist tap of an even size stands for both signs and is split between them, so a symmetric kernel stays symmetric.
+    """
+    for axis, size in zip(range(-len(grid), 0), grid, strict=True):
+        old = kernel.shape[axis]
+        if old == size:
+            continue
+        offsets = torch.arange(old, device=kernel.device)
+        offsets = torch.where(offsets > old // 2, offsets - old, offsets)
+        if old % 2 == 0:
+            before, nyquist, after = kernel.split([old // 2, 1, old // 2 - 1], dim=axis)
+            kernel = torch.cat([before, nyquist / 2, after, nyquist / 2], dim=axis)
+            offsets = torch.cat([offsets, -offsets[old // 2 : old // 2 + 1]])
+        resized = kernel.new_zeros(*kernel.shape[:axis], size, *kernel.shape[kernel.ndim + axis + 1 :])
+        kernel = resized.index_add(axis, offsets % size, kernel)
+    return kernel
+
+
+def global_filter(x: Tensor, spectrum: Tensor) -> Tensor:
+    """A circular convolution per channel with a filter given by its half spectrum ``[C, g_1, ..., g_n // 2 + 1]`` (``rfftn``).
+
+    Rao et al., "Global Filter Networks for Image Classification", 2021. ``[B, C, *grid]`` -> ``[B, C, *grid]`` in x's dtype; the
+    FFTs run in fp32 at least.
+    """
+    axes = tuple(range(2, x.ndim))
+    with no_autocast(x.device):
+        x_f = torch.fft.rfftn(at_least_fp32(x), dim=axes)
+        return torch.fft.irfftn(x_f * spectrum, s=x.shape[2:], dim=axes).to(x.dtype)
+
+
+def resize_spectrum(spectrum: Tensor, grid: Sequence[int], new_grid: Sequence[int]) -> Tensor:
+    """The half spectrum of the same filter on another grid: ``[..., *half(grid)] -> [..., *half(new_grid)]``."""
+    axes = tuple(range(-len(grid), 0))
+    with no_autocast(spectrum.device):
+        taps = torch.fft.irfftn(spectrum, s=tuple(grid), dim=axes)
+        return torch.fft.rfftn(resize_kernel(taps, new_grid), dim=axes)

@@ -18,8 +18,7 @@ from torch import Tensor
 
 from mmlisa.errors import UserError
 
-from .context import no_autocast
-from .operator import operator
+from .context import no_autocast, operator
 
 BASE = 10000
 EPS = 1e-6

@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from .operator import operator
+from .context import operator
 
 SCALE = 1 / 3
 

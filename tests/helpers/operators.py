@@ -41,7 +41,6 @@ CASES = {
     "efficient-pooled": dict(type="EfficientAttention", pooled=True),
     "cosine": dict(type="CosineAttention"),
     "mean-centered": dict(type="MeanCenteredAttention"),
-    "mean-centered-channels": dict(type="MeanCenteredAttention", axis="channels"),
     "relu-softmax": dict(type="ReLUSoftmaxAttention"),
     "relu-exp": dict(type="ReLUExpAttention"),
     "levit": dict(type="LeViTAttention", head_dims=8),

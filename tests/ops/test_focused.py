@@ -1,4 +1,4 @@
-"""Focused linear attention: the linear form against its N x N reference, its numerics, its mask."""
+"""Focused linear attention: its powers, its mask; test_references.py compares it with the formula."""
 
 import pytest
 import torch
@@ -8,15 +8,14 @@ from helpers.formulas import value_and_gradients
 from mmlisa import ops
 
 
-def inputs(n=20, dtype=torch.float64) -> tuple[list[Tensor], Tensor]:
-    generator = torch.Generator().manual_seed(0)
-    tokens = [torch.randn(2, 3, n, 8, generator=generator, dtype=dtype).requires_grad_() for _ in range(3)]
-    return tokens, torch.randn(3, 8, generator=generator, dtype=dtype).requires_grad_()
+def inputs(batch=2, heads=3, n=20, d=8) -> tuple[list[Tensor], Tensor]:
+    generator, shape = torch.Generator().manual_seed(0), (batch, heads, n, d)
+    tokens = [torch.randn(shape, generator=generator, dtype=torch.float64).requires_grad_() for _ in range(3)]
+    return tokens, torch.randn(heads, d, generator=generator, dtype=torch.float64).requires_grad_()
 
 
 @pytest.mark.parametrize("p", [1, 2.5, 3, 8, 32])
 def test_linear_form_equals_the_reference_with_a_mask(p):
-    """tests/ops/test_references.py compares both with the formula."""
     (q, k, v), scale = inputs()
     options = dict(focusing_factor=p, mask=(torch.arange(20) % 3 > 0).expand(2, -1))
     leaves = (q, k, v, scale)
@@ -26,29 +25,9 @@ def test_linear_form_equals_the_reference_with_a_mask(p):
 
 @pytest.mark.parametrize("p", [1, 2.5, 3])
 def test_gradients_of_gradients(p):
-    (q, k, v), scale = inputs(n=3)
-    leaves = [t[:1, :2, :, :3].detach().requires_grad_() for t in (q, k, v)] + [scale[:2, :3].detach().requires_grad_()]
-    assert torch.autograd.gradgradcheck(lambda *x: ops.focused_linear(*x, focusing_factor=p), leaves, atol=1e-4)
-    assert torch.autograd.gradgradcheck(lambda *x: ops.focused_linear(*x, focusing_factor=p), leaves[:3], atol=1e-4)
-
-
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
-@pytest.mark.parametrize("p", [1, 3, 32])
-def test_finite_for_any_finite_input(dtype, p):
-    largest = torch.finfo(dtype).max / 64
-    for size in (0.0, torch.finfo(dtype).tiny, 1e-3, 1.0, 1e3, largest):
-        for sign in (-1, 0, 1):
-            tokens = [torch.randn(2, 3, 20, 8) for _ in range(3)]
-            tokens = [
-                ((t.abs() if sign else t) * (sign or 1) * size).to(dtype).clamp(-largest, largest) for t in tokens
-            ]
-            tokens = [t.requires_grad_() for t in tokens]
-            y = ops.focused_linear(*tokens, torch.randn(3, 8), focusing_factor=p)
-            assert y.dtype == dtype
-            assert y.isfinite().all(), (size, sign)
-            if size <= 1e3:
-                y.float().mean().backward()
-                assert all(t.grad.isfinite().all() for t in tokens), (size, sign)
+    tokens, scale = inputs(1, 2, 3, 3)
+    for leaves in (tokens, [*tokens, scale]):
+        assert torch.autograd.gradgradcheck(lambda *x: ops.focused_linear(*x, focusing_factor=p), leaves, atol=1e-4)
 
 
 def test_masked_keys_count_for_nothing():

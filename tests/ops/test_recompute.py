@@ -86,6 +86,13 @@ def test_an_input_that_was_changed_is_refused(tensors):
         y.sum().backward()
 
 
+def test_the_masked_softmax_keeps_no_map_for_the_backward_pass():
+    inputs, saved = [torch.randn(2, 3, 40, 8, requires_grad=True) for _ in range(3)], []
+    with torch.autograd.graph.saved_tensors_hooks(lambda t: (saved.append(t.shape), t)[1], lambda t: t):
+        ops.masked_softmax(*inputs, 0.02)
+    assert saved == [t.shape for t in inputs]
+
+
 def test_inputs_that_depend_on_each_other_count_once_in_gradients_of_gradients():
     torch.manual_seed(0)
     x, weight = (torch.randn(3, 4, dtype=torch.double, requires_grad=True) for _ in range(2))

@@ -31,7 +31,7 @@ from torch.nn.modules.module import register_module_forward_hook
 from mmlisa import ops
 from mmlisa.checkpoints import atomic_path
 from mmlisa.models import backbones
-from mmlisa.ops.circular import dispatch
+from mmlisa.ops import circular
 from mmlisa.registry import MODELS
 from research import benchmark
 
@@ -236,7 +236,7 @@ def numerics(setting: Setting) -> Cases:
     tf32, torch.backends.cudnn.allow_tf32 = torch.backends.cudnn.allow_tf32, False  # convolutions of fp32 in fp32
     for shapes, names in _DATA["operators"].items():
         shapes = shapes.replace("QKV", "bhnd bhnd bhnd").replace("MAPS", "bhdg bhdg bhdg")
-        for name, backend in ((n, b) for n in names for b in (dispatch.BACKENDS if n == "lisa" else ["auto"])):
+        for name, backend in ((n, b) for n in names for b in (circular.BACKENDS if n == "lisa" else ["auto"])):
             columns = dict(table="Operators", case=name, name=backend)
             yield columns, partial(check_operator, setting, name, shapes, backend)
     families = ["FLattenDeiT", "LiSANet", "iViT"] if setting.tiny else backbones.__all__
@@ -333,7 +333,7 @@ def run_backends(
 
     def milliseconds(backend: str) -> float | str:
         def forward() -> list[Tensor]:
-            return [dispatch.sides(backend)[mix](kernel, bias)(first, value)]
+            return [circular.prepare_side(backend, mix, kernel, bias, grid)(first, value)]
 
         try:
             expected.extend(forward() if not expected else [])
@@ -349,7 +349,7 @@ def run_backends(
     }
     names = [name for name in ("fft", "circulant", "dft", "rows")[: 3 if mix else 4] if name not in slow]
     row: Row = {name: milliseconds(name) for name in names}
-    row["size"] = dispatch.sizes(grid, 16, patterns)[mix]
+    row["size"] = circular.sizes(grid, 16, patterns)[mix]
     row["fastest"] = min((name for name in names if isinstance(row[name], float)), key=row.get)
     smaller.append(row)
     wins = [one["size"] for one in takewhile(lambda one: one["fastest"] == "circulant", smaller)]
@@ -360,7 +360,7 @@ def dispatching(setting: Setting) -> Cases:
     """Stages at 224 to 1344 pixels; the heads of two images of a detector's third stage, and of 32 of a classifier's."""
     grids = [(7, 7), (10, 10), (14, 14), (20, 20), (28, 28), (40, 40), (56, 56), (128, 128)]
     for heads, patterns, training in product((4,) if setting.tiny else (40, 640), (8, 16), (True, False)):
-        for mix, today in enumerate(dispatch.THRESHOLDS["cuda"]):
+        for mix, today in enumerate(circular.THRESHOLDS["cuda"]):
             smaller: list[Row] = []
             for grid in grids[: 2 if setting.tiny else None]:
                 table = (

@@ -63,16 +63,10 @@ class CosineAttention(CastlingAttention):
 
 @MODELS.register_module()
 class MeanCenteredAttention(CastlingAttention):
-    """Table 5, "MC": :func:`mmlisa.ops.mean_centered_attention`; mean over the ``axis`` ``'tokens'`` or ``'channels'``."""
+    """Table 5, "MC": :func:`mmlisa.ops.mean_centered_attention`."""
 
     full_precision = True
-
-    def __init__(self, channels: int, num_heads: int, *, axis: str = "tokens", **options) -> None:
-        super().__init__(channels, num_heads, **options)
-        self.axis = axis
-
-    def attend(self, query: Tensor, key: Tensor, value: Tensor, grid: Sequence[int]) -> Tensor:
-        return mean_centered_attention(query, key, value, self.axis)
+    function = staticmethod(mean_centered_attention)
 
 
 @MODELS.register_module()

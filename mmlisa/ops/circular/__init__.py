@@ -12,17 +12,84 @@ and ``kernel_b [D, *grid]`` and their biases ``[c, D]`` what one grid needs, and
 (s from query and key), the second mixes (y from s and value).
 """
 
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
+from math import prod
 
+import torch
 from torch import Tensor
 
 from mmlisa.errors import UserError
 
-from ..context import at_least_fp32
-from .common import Side
-from .dispatch import choose, sides
-from .filters import resize_kernel
+from ..context import at_least_fp32, is_exporting
+from ..relative import circulant as to_matrix
+from ..relative import resize_kernel
+from . import circulant, dft, fft
+from .fft import Side
+
+
+def _encode(query: Tensor, key: Tensor, kernel: Tensor, bias: Tensor | None) -> Tensor:
+    """The equations as they stand, with circulant matrices, in O(N² c D): the oracle of the backends."""
+    grid = query.shape[2:]
+    g = torch.einsum("mcj,cdij->mcdi", key.flatten(2), to_matrix(kernel, grid))
+    if bias is not None:
+        g = g + bias[..., None]
+    return torch.einsum("mci,mcdi->mdi", query.flatten(2), g).unflatten(2, grid)
+
+
+def _mix(s: Tensor, value: Tensor, kernel: Tensor, bias: Tensor) -> Tensor:
+    grid = value.shape[2:]
+    g = torch.einsum("mcj,dij->mcdi", value.flatten(2), to_matrix(kernel, grid)) + bias[..., None]
+    return torch.einsum("mdi,mcdi->mci", s.flatten(2), g).unflatten(2, grid)
+
+
+def _prepare_reference(side: Side, kernel: Tensor, bias: Tensor | None) -> Side:
+    return partial(side, kernel=at_least_fp32(kernel), bias=bias)
+
+
+# The functions that prepare a kernel and a bias for one grid, to encode and to mix.
+_SIDES = {
+    "reference": (partial(_prepare_reference, _encode), partial(_prepare_reference, _mix)),
+    "fft": (fft.prepare_encode, fft.prepare_mix),
+    "circulant": (circulant.prepare_encode, circulant.prepare_mix),
+    "dft": (dft.prepare_encode, dft.prepare_mix),
+    "rows": (dft.prepare_encode_rows, circulant.prepare_mix),
+}
+BACKENDS = ("auto", *_SIDES)
+
+# The largest :func:`sizes` for which the circulant form encodes, and for which it mixes; above, the FFT does. Measured on a CPU
+# at commit 130d0e2: mixing by FFT becomes the faster form between the sizes 27 and 37 (c = 16, D = 8). Unmeasured on other
+# devices, which get the circulant form only where its matrices are tiny. Nothing is timed when a model runs, so a resumed job and
+# every rank of a distributed one choose alike.
+THRESHOLDS = {"cpu": (64, 32), "cuda": (64, 16)}
+# Tokens up to which an export of a fixed size takes 'rows'. Above, 'dft' is faster in onnxruntime (commit 130d0e2).
+EXPORT_ROWS = 400
+
+
+def sizes(grid: Sequence[int], c: int, num_patterns: int) -> tuple[float, float]:
+    """Products that the circulant form takes for each number encoded, N, and mixed: N² (c + D) of a head, divided by N c D."""
+    return prod(grid), prod(grid) * (1 / c + 1 / num_patterns)
+
+
+def choose(device: torch.device, grid: Sequence[int], c: int, num_patterns: int) -> tuple[str, str]:
+    """Return the backends that encode and mix under ``backend='auto'``."""
+    if torch.onnx.is_in_onnx_export() or is_exporting():
+        is_small = all(isinstance(n, int) for n in grid) and prod(grid) <= EXPORT_ROWS
+        return ("rows", "rows") if is_small else ("dft", "dft")
+    limits = THRESHOLDS["cpu" if device.type in ("cpu", "meta") else "cuda"]
+    pairs = zip(sizes(grid, c, num_patterns), limits, strict=True)
+    encode, mix = ("circulant" if size <= limit else "fft" for size, limit in pairs)
+    return encode, mix
+
+
+def prepare_side(backend: str, mixes: bool, kernel: Tensor, bias: Tensor | None, grid: Sequence[int]) -> Side:
+    """Return the function that encodes or mixes on ``grid``; UserError for an unknown backend."""
+    if backend not in _SIDES:
+        raise UserError(f"backend is {backend!r}; it must be one of {BACKENDS}")
+    prepare = _SIDES[backend][mixes]
+    # The transform by matrices resamples, too, to grids that are known only when an exported graph runs.
+    return prepare(kernel, bias, grid) if backend == "dft" else prepare(resize_kernel(kernel, grid), bias)
 
 
 @dataclass(eq=False)
@@ -40,25 +107,21 @@ class LiSAKernels:
         bias: Tensor,
         bias_a: Tensor | None = None,
         *,
-        grid: tuple[int, ...] | None = None,
+        grid: Sequence[int] | None = None,
         backend: str = "auto",
     ) -> "LiSAKernels":
         """Prepare kernels and biases of :func:`lisa` for the tokens' grid (None: that of the kernels), differentiably."""
         grid = tuple(kernel_b.shape[1:]) if grid is None else grid
-        encode = mix = backend
-        if backend == "auto":
-            encode, mix = choose(kernel_b.device, grid, *bias.shape)
-        return cls(_prepare(sides(encode)[0], kernel_a, bias_a, grid), _prepare(sides(mix)[1], kernel_b, bias, grid))
+        encode, mix = choose(kernel_b.device, grid, *bias.shape) if backend == "auto" else (backend, backend)
+        return cls(
+            prepare_side(encode, False, kernel_a, bias_a, grid),
+            prepare_side(mix, True, kernel_b, bias, grid),
+        )
 
     def __call__(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
         """``[B, h, c, *grid]`` each -> ``[B, h, c, *grid]`` in the dtype of the value."""
         s = self.encode(at_least_fp32(query).flatten(0, 1), at_least_fp32(key).flatten(0, 1))
         return self.mix(s, at_least_fp32(value).flatten(0, 1)).view(value.shape).to(value.dtype)
-
-
-def _prepare(prepare: Callable[..., Side], kernel: Tensor, bias: Tensor | None, grid: tuple[int, ...]) -> Side:
-    # The transform by matrices resamples, too, to grids that are known only when an exported graph runs.
-    return prepare(kernel, bias, grid) if prepare in sides("dft") else prepare(resize_kernel(kernel, grid), bias)
 
 
 def lisa(
@@ -84,8 +147,8 @@ def lisa(
         backend: ``'fft'`` is log-linear in N; ``'circulant'`` multiplies by circulant matrices, fastest on small grids;
             ``'dft'`` consists of real matrix products alone, for exports without complex numbers; ``'rows'`` is its form for
             small grids, with larger matrices in fewer products; ``'reference'`` evaluates the sums as they stand, the oracle
-            of the others. ``'auto'`` looks up the two sides in the table of
-            :mod:`mmlisa.ops.circular.dispatch`, and takes ``'dft'`` or ``'rows'`` in an export.
+            of the others. ``'auto'`` compares the two sides with :data:`THRESHOLDS`, and takes ``'dft'`` or ``'rows'`` in an
+            export.
 
     Returns:
         ``[B, h, c, *grid]`` in the dtype of the value; half precision is computed in fp32.
@@ -93,11 +156,6 @@ def lisa(
     Raises:
         UserError: shapes that do not fit each other, or an unknown backend.
     """
-    _check_shapes(query, key, value, kernel_a, kernel_b, bias, bias_a)
-    return LiSAKernels.prepare(kernel_a, kernel_b, bias, bias_a, backend=backend)(query, key, value)
-
-
-def _check_shapes(query, key, value, kernel_a, kernel_b, bias, bias_a) -> None:
     if query.ndim < 4 or not query.shape == key.shape == value.shape:
         raise UserError(
             "query, key and value must be [B, h, c, *grid] of one shape, got "
@@ -113,3 +171,4 @@ def _check_shapes(query, key, value, kernel_a, kernel_b, bias, bias_a) -> None:
     for name, (tensor, shape) in expected.items():
         if tensor is not None and tensor.shape != shape:
             raise UserError(f"{name} has shape {tuple(tensor.shape)}; these tokens and patterns need {shape}")
+    return LiSAKernels.prepare(kernel_a, kernel_b, bias, bias_a, backend=backend)(query, key, value)

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from ..context import at_least_fp32, is_exporting, no_autocast
 from ..relative import circulant
-from .common import Side, chunks, empty, empty_gradients, save_tensors, zeros
+from .fft import Side, chunks, register_gradients
 
 # Numbers in a temporary; on CPU 8 MiB.
 CHUNK = {"cpu": 1 << 21, "cuda": 1 << 26}
@@ -55,17 +55,17 @@ def _encode(query: Tensor, key: Tensor, a: Tensor, bias: Tensor) -> Tensor:
     return s
 
 
-@_encode.register_fake
-def _(query, key, a, bias):
-    return query.new_empty(query.shape[0], bias.shape[1], query.shape[2])
-
-
 @torch.library.custom_op("mmlisa::lisa_encode_circulant_backward", mutates_args=())
-def encode_backward(
+def _encode_backward(
     grad: Tensor, query: Tensor, key: Tensor, a: Tensor, bias: Tensor
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Gradients of query, key, a and bias."""
-    d_query, d_key, d_a, d_bias = empty(query), empty(key), zeros(a), zeros(bias)
+    d_query, d_key, d_a, d_bias = (
+        query.new_empty(query.shape),
+        key.new_empty(key.shape),
+        a.new_zeros(a.shape),
+        bias.new_zeros(bias.shape),
+    )
     with no_autocast(query.device):
         for rows in chunks(query, a[:, 0].numel(), CHUNK):
             q, k, d_s = query[rows], key[rows], grad[rows]
@@ -78,7 +78,11 @@ def encode_backward(
     return d_query, d_key, d_a, d_bias
 
 
-encode_backward.register_fake(empty_gradients)
+register_gradients(
+    _encode,
+    _encode_backward,
+    lambda query, key, a, bias: query.new_empty(query.shape[0], bias.shape[1], query.shape[2]),
+)
 
 
 def _attention(s: Tensor, b: Tensor) -> Tensor:
@@ -93,24 +97,24 @@ def _mix_chunk(s: Tensor, value: Tensor, b: Tensor, bias: Tensor) -> Tensor:
 
 @torch.library.custom_op("mmlisa::lisa_mix_circulant", mutates_args=())
 def _mix(s: Tensor, value: Tensor, b: Tensor, bias: Tensor) -> Tensor:
-    y = empty(value)
+    y = value.new_empty(value.shape)
     with no_autocast(value.device):
         for rows in chunks(value, len(b) ** 2, CHUNK):
             y[rows] = _mix_chunk(s[rows], value[rows], b, bias)
     return y
 
 
-@_mix.register_fake
-def _(s, value, b, bias):
-    return empty(value)
-
-
 @torch.library.custom_op("mmlisa::lisa_mix_circulant_backward", mutates_args=())
-def mix_backward(
+def _mix_backward(
     grad: Tensor, s: Tensor, value: Tensor, b: Tensor, bias: Tensor
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Gradients of s, value, b and bias."""
-    d_s, d_value, d_b, d_bias = empty(s), empty(value), zeros(b), zeros(bias)
+    d_s, d_value, d_b, d_bias = (
+        s.new_empty(s.shape),
+        value.new_empty(value.shape),
+        b.new_zeros(b.shape),
+        bias.new_zeros(bias.shape),
+    )
     with no_autocast(value.device):
         for rows in chunks(value, len(b) ** 2, CHUNK):
             s_rows, v, dy = s[rows], value[rows], grad[rows]
@@ -123,8 +127,4 @@ def mix_backward(
     return d_s, d_value, d_b, d_bias
 
 
-mix_backward.register_fake(empty_gradients)
-
-
-_encode.register_autograd(lambda ctx, grad: encode_backward(grad, *ctx.saved_tensors), setup_context=save_tensors)
-_mix.register_autograd(lambda ctx, grad: mix_backward(grad, *ctx.saved_tensors), setup_context=save_tensors)
+register_gradients(_mix, _mix_backward, lambda s, value, b, bias: value.new_empty(value.shape))

@@ -16,23 +16,17 @@ from torch import Tensor
 
 from ..context import as_constants, at_least_fp32, no_autocast
 from ..relative import circulant
-from .common import Side
+from .fft import Side
 
 
-def prepare_encode(kernel: Tensor, bias: Tensor | None, grid: Sequence[int] | None = None) -> Side:
-    """Return the function that encodes on ``grid``, by default the kernel's, with the spectra ``[D, c, 2, F]`` divided by N."""
-    grid = kernel.shape[2:] if grid is None else grid
-    with no_autocast(kernel.device):
-        kernel_f = _transform(at_least_fp32(kernel.transpose(0, 1)), grid) / prod(grid)
-        return partial(_encode, kernel_f=kernel_f, bias=_float(bias))
+def prepare_encode(kernel: Tensor, bias: Tensor | None, grid: Sequence[int]) -> Side:
+    """Return the function that encodes on any ``grid`` with the spectra ``[D, c, 2, F]``."""
+    return partial(_encode, kernel_f=_spectrum(kernel.transpose(0, 1), grid), bias=_float(bias))
 
 
-def prepare_mix(kernel: Tensor, bias: Tensor, grid: Sequence[int] | None = None) -> Side:
-    """Return the function that mixes on ``grid``, by default the kernel's, with the spectra ``[D, 1, 2, F]`` divided by N."""
-    grid = kernel.shape[1:] if grid is None else grid
-    with no_autocast(kernel.device):
-        kernel_f = _transform(at_least_fp32(kernel[:, None]), grid) / prod(grid)
-        return partial(_mix, kernel_f=kernel_f, bias=at_least_fp32(bias))
+def prepare_mix(kernel: Tensor, bias: Tensor, grid: Sequence[int]) -> Side:
+    """Return the function that mixes on any ``grid`` with the spectra ``[D, 1, 2, F]``."""
+    return partial(_mix, kernel_f=_spectrum(kernel[:, None], grid), bias=at_least_fp32(bias))
 
 
 def prepare_encode_rows(kernel: Tensor, bias: Tensor | None) -> Side:
@@ -105,9 +99,11 @@ def _convolve(tokens: Tensor, kernel_f: Tensor) -> Tensor:
     return y.reshape(*lead, -1) @ last
 
 
-def _transform(x: Tensor, grid: Sequence[int]) -> Tensor:
-    """``[..., *its grid]`` -> its spectrum on ``grid``: what ``resize_kernel`` and a transform give."""
-    return _multiply(x, _matrices(grid, x, x.shape[x.ndim - len(grid) :]))
+def _spectrum(kernel: Tensor, grid: Sequence[int]) -> Tensor:
+    """``[..., *its grid]`` -> its spectrum on ``grid`` divided by N: what ``resize_kernel`` and a transform give."""
+    with no_autocast(kernel.device):
+        kernel = at_least_fp32(kernel)
+        return _multiply(kernel, _matrices(grid, kernel, kernel.shape[-len(grid) :])) / prod(grid)
 
 
 def _multiply(x: Tensor, matrices: Sequence[Tensor]) -> Tensor:

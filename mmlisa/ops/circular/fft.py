@@ -14,17 +14,49 @@ key, value and spectra are summed in the frequency domain.
 Names: M = B·h, m heads of a chunk, P = ceil(D / 2), ``_f`` a spectrum, ``_2`` the real and imaginary parts ``[..., 2]``.
 """
 
+from collections.abc import Callable
 from functools import partial
 
 import torch
 from torch import Tensor
+from torch.library import CustomOpDef
 
 from ..context import at_least_fp32, no_autocast
-from .common import Side, chunks, empty, empty_gradients, save_tensors, zeros
+
+# The function that a backend prepares for one grid. It encodes, (query, key), each ``[M, c, *grid]``, -> s ``[M, D, *grid]``, or
+# mixes, (s, value) -> ``[M, c, *grid]``.
+Side = Callable[[Tensor, Tensor], Tensor]
 
 # Complex numbers in a temporary of a forward pass; a backward pass, with twice as many temporaries, takes half of it. On CPU:
 # 2 MiB, what the caches hold; on a GPU enough to fill it.
 CHUNK = {"cpu": 1 << 18, "cuda": 1 << 24}
+
+
+def chunks(x: Tensor, per_head: int, limit: dict[str, int]) -> list[slice]:
+    """Split the M heads of ``x: [M, ...]`` into slices of at least one head.
+
+    A temporary with ``per_head`` numbers for each head then has at most ``limit[device]`` numbers.
+    """
+    size = max(1, limit["cuda" if x.is_cuda else "cpu"] // per_head)
+    return [slice(start, start + size) for start in range(0, x.shape[0], size)]
+
+
+def register_gradients(
+    forward: CustomOpDef, backward: CustomOpDef, like: Callable[..., Tensor], others: int = 0
+) -> None:
+    """Register ``backward``, which takes the gradient and the first four arguments, all that is saved.
+
+    Args:
+        forward, backward: the operators.
+        like: takes the arguments, and returns what tracers take for the result.
+        others: arguments after the first four, without a gradient.
+    """
+    forward.register_fake(like)
+    backward.register_fake(lambda grad, *inputs: tuple(x.new_empty(x.shape) for x in inputs))
+    forward.register_autograd(
+        lambda ctx, grad: (*backward(grad, *ctx.saved_tensors), *[None] * others),
+        setup_context=lambda ctx, inputs, output: ctx.save_for_backward(*inputs[:4]),
+    )
 
 
 def prepare_encode(kernel: Tensor, bias: Tensor | None) -> Side:
@@ -33,14 +65,15 @@ def prepare_encode(kernel: Tensor, bias: Tensor | None) -> Side:
     if bias is None:
         bias = kernel.new_zeros(kernel.shape[:2])
     with no_autocast(kernel.device):
-        kernel_f, bias = _spectrum(_pair(kernel.transpose(0, 1), 0), first_axis=2), _pair(bias.T, 0)
+        kernel_f, bias = _fft(_pair(kernel.transpose(0, 1), 0), norm="forward"), _pair(bias.T, 0)
     return partial(_encode_maps, kernel_f=kernel_f, bias=bias, num_patterns=num_patterns)
 
 
 def prepare_mix(kernel: Tensor, bias: Tensor) -> Side:
     """Return the function that mixes with complex spectra ``[D, *grid]`` and the bias of channel pairs ``[D, ceil(c / 2)]``."""
     with no_autocast(kernel.device):
-        return partial(_mix_maps, kernel_f=_spectrum(at_least_fp32(kernel), first_axis=1), bias=_pair(bias.T, 1))
+        kernel_f = _fft(at_least_fp32(kernel), first_axis=1, norm="forward")
+        return partial(_mix_maps, kernel_f=kernel_f, bias=_pair(bias.T, 1))
 
 
 # A copied or pickled model refers to these functions by name, which is impossible with the operators below.
@@ -71,17 +104,8 @@ def _repeat_2(x: Tensor) -> Tensor:
     return torch.view_as_real(torch.complex(x, x))
 
 
-def _conj(x: Tensor) -> Tensor:
-    return x.conj().resolve_conj()
-
-
-def _spectrum(kernel: Tensor, first_axis: int) -> Tensor:
-    """Spectrum over the grid axes, which start at ``first_axis``, times 1/N."""
-    return torch.fft.fftn(kernel, dim=tuple(range(first_axis, kernel.ndim)), norm="forward")
-
-
-def _fft(x: Tensor) -> Tensor:
-    return torch.fft.fftn(x, dim=tuple(range(2, x.ndim)))
+def _fft(x: Tensor, first_axis: int = 2, norm: str = "backward") -> Tensor:
+    return torch.fft.fftn(x, dim=tuple(range(first_axis, x.ndim)), norm=norm)
 
 
 def _inverse(x_f: Tensor) -> Tensor:
@@ -107,21 +131,21 @@ def _encode(query: Tensor, key: Tensor, kernel_f: Tensor, bias: Tensor, num_patt
     return s if s.shape[1] == num_patterns else s[:, :num_patterns].contiguous()
 
 
-@_encode.register_fake
-def _(query, key, kernel_f, bias, num_patterns):
-    return query.new_empty(query.shape[0], num_patterns, *query.shape[2:])
-
-
 @torch.library.custom_op("mmlisa::lisa_encode_fft_backward", mutates_args=())
-def encode_backward(
+def _encode_backward(
     grad: Tensor, query: Tensor, key: Tensor, kernel_f: Tensor, bias: Tensor
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Gradients of query, key, kernel_f and bias; a complex one is dL/dRe + i dL/dIm, as everywhere in torch."""
-    d_query, d_key, d_kernel_f, d_bias = empty(query), empty(key), zeros(kernel_f), zeros(bias)
-    kernel_f_conj = _conj(kernel_f)
+    d_query, d_key, d_kernel_f, d_bias = (
+        query.new_empty(query.shape),
+        key.new_empty(key.shape),
+        kernel_f.new_zeros(kernel_f.shape),
+        bias.new_zeros(bias.shape),
+    )
+    kernel_f_conj = kernel_f.conj_physical()
     for rows in chunks(query, 2 * query.shape[1:].numel(), CHUNK):
         query_2, key_f = _repeat_2(query[rows]), _fft(key[rows])
-        key_f_conj, d_key_f = _conj(key_f), torch.zeros_like(key_f)
+        key_f_conj, d_key_f = key_f.conj_physical(), torch.zeros_like(key_f)
         grad_c = _pair(grad[rows], 1)[:, :, None]  # [m, P, 1, *grid]
         d_query_2 = torch.zeros_like(query_2)
         for p in range(len(kernel_f)):
@@ -136,12 +160,17 @@ def encode_backward(
     return d_query, d_key, d_kernel_f, d_bias
 
 
-encode_backward.register_fake(empty_gradients)
+register_gradients(
+    _encode,
+    _encode_backward,
+    lambda query, key, kernel_f, bias, num_patterns: query.new_empty(query.shape[0], num_patterns, *query.shape[2:]),
+    others=1,
+)
 
 
 @torch.library.custom_op("mmlisa::lisa_mix_fft", mutates_args=())
 def _mix(s: Tensor, value: Tensor, kernel_f: Tensor, bias: Tensor) -> Tensor:
-    y = empty(value)
+    y = value.new_empty(value.shape)
     for rows in chunks(value, value.shape[1:].numel(), CHUNK):
         value_f, s_rows = _fft(_pair(value[rows], 1)), s[rows, :, None]
         y_2 = torch.zeros_like(torch.view_as_real(value_f))
@@ -151,21 +180,21 @@ def _mix(s: Tensor, value: Tensor, kernel_f: Tensor, bias: Tensor) -> Tensor:
     return y
 
 
-@_mix.register_fake
-def _(s, value, kernel_f, bias):
-    return empty(value)
-
-
 @torch.library.custom_op("mmlisa::lisa_mix_fft_backward", mutates_args=())
-def mix_backward(
+def _mix_backward(
     grad: Tensor, s: Tensor, value: Tensor, kernel_f: Tensor, bias: Tensor
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Gradients of s, value, kernel_f and bias."""
-    d_s, d_value, d_kernel_f, d_bias = empty(s), empty(value), zeros(kernel_f), zeros(bias)
-    kernel_f_conj = _conj(kernel_f)
+    d_s, d_value, d_kernel_f, d_bias = (
+        s.new_empty(s.shape),
+        value.new_empty(value.shape),
+        kernel_f.new_zeros(kernel_f.shape),
+        bias.new_zeros(bias.shape),
+    )
+    kernel_f_conj = kernel_f.conj_physical()
     for rows in chunks(value, 2 * value.shape[1:].numel(), CHUNK):
         value_f, s_rows = _fft(_pair(value[rows], 1)), s[rows, :, None]
-        value_f_conj, d_value_f = _conj(value_f), torch.zeros_like(value_f)
+        value_f_conj, d_value_f = value_f.conj_physical(), torch.zeros_like(value_f)
         grad_2 = torch.view_as_real(_pair(grad[rows], 1))
         for d in range(len(kernel_f)):
             g_2 = _convolve_2(value_f, kernel_f[d], bias[d])
@@ -178,10 +207,4 @@ def mix_backward(
     return d_s, d_value, d_kernel_f, d_bias
 
 
-mix_backward.register_fake(empty_gradients)
-
-
-_encode.register_autograd(
-    lambda ctx, grad: (*encode_backward(grad, *ctx.saved_tensors), None), setup_context=save_tensors
-)
-_mix.register_autograd(lambda ctx, grad: mix_backward(grad, *ctx.saved_tensors), setup_context=save_tensors)
+register_gradients(_mix, _mix_backward, lambda s, value, kernel_f, bias: value.new_empty(value.shape))

@@ -246,7 +246,7 @@ def test_gated(name):
         ("Cosine", {}, ops.cosine_attention),
         ("ReLUExp", {}, ops.relu_exp_attention),
         ("ReLUSoftmax", dict(average=False), partial(ops.relu_softmax_attention, average=False)),
-        ("MeanCentered", dict(axis="channels"), partial(ops.mean_centered_attention, axis="channels")),
+        ("MeanCentered", {}, ops.mean_centered_attention),
     ],
 )
 def test_projected(name, options, function):

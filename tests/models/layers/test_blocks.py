@@ -8,6 +8,7 @@ from torch import nn
 
 from mmlisa.models.backbones.hvit3 import ShortcutConvMlp
 from mmlisa.models.layers import LayerNorm, Mlp, Residual, ResidualBlock, SepConv
+from mmlisa.models.layers.blocks import StarReLU
 
 # A branch, and the numbers per token that linear layers return in it.
 BRANCHES = {
@@ -128,3 +129,10 @@ def test_no_branch_outlives_its_sum():
     with torch.no_grad():
         block(torch.zeros(1, 4, 2), (2, 2))
     assert len(results) == 2
+
+
+def test_star_relu_keeps_the_type_and_scales_before_it_squares():
+    layer = StarReLU()
+    nn.init.constant_(layer.scale, 1e-3)
+    x = torch.tensor([300.0, -1.0], dtype=torch.float16)  # 300² is beyond fp16
+    torch.testing.assert_close(layer(x), torch.tensor([90.0, 0.0], dtype=torch.float16))
