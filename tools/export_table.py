@@ -19,7 +19,6 @@ import yaml
 from torch import nn
 
 from mmlisa import export, runtime
-from mmlisa.export.whole import EndToEnd
 from mmlisa.training.config import build_model, import_quietly, load_config
 
 DOCS = Path(__file__).resolve().parents[1] / "docs" / "stock_configs.md"
@@ -29,7 +28,7 @@ _DATA = yaml.safe_load((Path(__file__).parent / "research" / "stock_configs.yml"
 CONFIGS, OPTIONS = _DATA["configs"], _DATA["options"]
 SIZES = ((160, 288), (224, 160), (203, 301))  # the first is traced
 # With score_thr=0, the suppression of two-stage detectors takes minutes.
-TEST = dict(init_cfg=None, pretrained=None, score_thr=0.02, conf_thr=-1, nms_pre=1000)
+TEST = dict(init_cfg=None, pretrained=None, score_thr=0.02, nms_pre=1000)
 
 
 def set_all(cfg: Any, values: dict[str, Any]) -> None:
@@ -41,7 +40,7 @@ def set_all(cfg: Any, values: dict[str, Any]) -> None:
         cfg.update({key: value for key, value in values.items() if key in cfg})
 
 
-def build(library: str, name: str) -> tuple[Any, EndToEnd, tuple[int, ...] | None]:
+def build(library: str, name: str) -> tuple[Any, export.EndToEnd, tuple[int, ...] | None]:
     """Return a stock config, its model with weights of ``init_weights`` and scores that differ, and the size if it is fixed.
 
     With the initial weights alone all scores are nearly equal, and rounding decides which boxes are kept.
@@ -65,7 +64,7 @@ def build(library: str, name: str) -> tuple[Any, EndToEnd, tuple[int, ...] | Non
             parameter.data.mul_(0.1)  # boxes of YOLOX and after six stages would be far larger than the image
         if hasattr(model, "decoder") and ("cls" in key or "query_embedding" in key) and parameter.ndim > 1:
             parameter.data.mul_(3)  # all queries would have nearly the same score
-    module = EndToEnd(model, uint8=True)
+    module = export.EndToEnd(model, uint8=True)
     fixed = export.final_size(cfg, module)
     for norm in model.modules():  # the statistics of a batch
         if isinstance(norm, nn.modules.batchnorm._BatchNorm):
@@ -135,7 +134,7 @@ def measure(library: str, name: str, folder: Path) -> dict[str, Any]:
         differences = export.write(module, out, size, dynamic=is_free, metadata=metadata)
     except ValueError as error:
         return dict(reason=str(error))
-    exported, expect = runtime.load(out, backend="onnxruntime"), partial(predict, module.model, library)
+    exported, expect = runtime.load(out), partial(predict, module.model, library)
     pixels = {each: smooth(each)[0].permute(1, 2, 0).numpy() for each in (SIZES if is_free else [size])}
     errors = [compare(expect(each), exported.predict(image, 0.0)) for each, image in pixels.items()]
     boxes, scores = zip(*errors, strict=True)

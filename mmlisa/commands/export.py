@@ -21,11 +21,10 @@ def parser() -> argparse.ArgumentParser:
         nargs="+",
         metavar="N",
         help="H W of the images, or T H W of clips (default: that of the test pipeline; free if the pipeline keeps the ratio; "
-        "with --raw and --backbone-only 224 224, or the clips of the backbone)",
+        "with --raw 224 224, or the clips of the backbone)",
     )
     add("--dynamic", action="store_true", help="leave H and W free; --size is the example")
     add("--raw", action="store_true", help="write the maps of the head instead of the results")
-    add("--backbone-only", action="store_true", help="write the maps of the backbone")
     add("--uint8", action="store_true", help="input has integers from 0 to 255: normalise in the file")
     cli.add_shared(arguments, "--min-matched")
     return arguments
@@ -41,8 +40,8 @@ def main(args: argparse.Namespace) -> None:
         raise UserError(f"out: '{args.out}' does not end in .onnx")
     if args.size and (len(args.size) not in (2, 3) or min(args.size[-2:]) < LEAST):
         raise UserError(f"--size: H and W of at least {LEAST} are needed, or T H W of clips")
-    if args.uint8 and (args.raw or args.backbone_only):
-        raise UserError("--uint8: the file must have results; leave out --raw and --backbone-only")
+    if args.uint8 and args.raw:
+        raise UserError("--uint8: the file must have results; leave out --raw")
     from mmlisa.training.config import build_model, import_quietly, load_config, parse_options
 
     whole = load_config(args.config, options=parse_options(args.cfg_options))
@@ -50,7 +49,6 @@ def main(args: argparse.Namespace) -> None:
         import_quietly(whole.get("default_scope"))
     from mmlisa import export
     from mmlisa.checkpoints import load_weights, use_safe_loader
-    from mmlisa.export.whole import EndToEnd
     from mmlisa.inference.tiled import plain_config
     from mmlisa.training.checks import check_shapes, saved_metainfo
 
@@ -58,11 +56,11 @@ def main(args: argparse.Namespace) -> None:
     cfg, tiles = plain_config(whole)
     model = build_model(cfg)
     # A model that cannot be exported is reported before the checkpoint is read.
-    if args.raw or args.backbone_only:
+    if args.raw:
         clips = getattr(model.backbone, "image_size", ())
-        module, fixed = export.Exportable(model, args.backbone_only), clips if len(clips) == 3 else (224, 224)
+        module, fixed = export.Exportable(model), clips if len(clips) == 3 else (224, 224)
     else:
-        module = EndToEnd(model, args.uint8)
+        module = export.EndToEnd(model, args.uint8)
         fixed = export.final_size(cfg, module)
         if module.task == "classification" and fixed and not args.dynamic and tuple(args.size or fixed) != fixed:
             raise UserError(
@@ -74,7 +72,7 @@ def main(args: argparse.Namespace) -> None:
         loaded = load_weights(model, args.checkpoint, args.min_matched)
         check_shapes(model, loaded, args.checkpoint)
         metainfo = saved_metainfo(loaded)
-    metadata = export.describe(cfg, module, metainfo, **tiles) if isinstance(module, EndToEnd) else None
+    metadata = None if args.raw else export.describe(cfg, module, metainfo, **tiles)
     if args.dynamic and 3 in (len(args.size or ()), len(fixed or ())):
         raise UserError("--dynamic: clips have a fixed size; leave it out")
     size = args.size or (export.EXAMPLE if args.dynamic else fixed) or export.EXAMPLE
@@ -85,9 +83,8 @@ def main(args: argparse.Namespace) -> None:
     for each, difference in differences.items():
         print(f"{'x'.join(map(str, each))}: differs from PyTorch by {difference:.1e} of the usual values")
     if metadata and module.task in ("detection", "segmentation") and not dynamic and tuple(size) != fixed:
-        other, mean, largest = export.padding_effect(module, size)
-        shapes = ["x".join(map(str, each)) for each in (other, size)]
+        mean, largest = export.padding_effect(module, size)
         print(
-            f"{' padded to '.join(shapes)}: the padding changes the maps of the network by {mean:.1%} of their range on "
-            f"average, by {largest:.1%} at most; only images of {shapes[1]} are not padded"
+            f"images below {shape} are padded: of a random one of half the height, the padding changes the maps of the network "
+            f"by {mean:.1%} of their range on average, by {largest:.1%} at most"
         )

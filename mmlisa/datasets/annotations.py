@@ -8,7 +8,7 @@ import numpy as np
 from pycocotools import mask as coco
 
 from mmlisa.errors import UserError
-from mmlisa.runtime.masks import decode_counts
+from mmlisa.runtime.predictions import decode_counts
 
 _MOST_OUTSIDE = 0.1  # share of boxes that reach outside their image; more than that means another box format
 _LEAST_OVERLAP = 0.5  # intersection over union of a box and its mask's; less means another place

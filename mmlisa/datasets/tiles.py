@@ -7,7 +7,7 @@ from mmcv.transforms import BaseTransform
 from pycocotools import mask as coco
 
 from mmlisa.registry import TRANSFORMS
-from mmlisa.runtime.masks import decode_part, encode_mask
+from mmlisa.runtime.predictions import decode_part, encode_mask
 
 from .annotations import encode
 

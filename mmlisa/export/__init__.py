@@ -1,7 +1,6 @@
 """Export: models with their results as ONNX files."""
 
-from .compare import padding_effect
 from .graph import can_be_free
 from .metadata import describe, final_size
 from .whole import EndToEnd, Exportable
-from .writing import EXAMPLE, write
+from .writing import EXAMPLE, padding_effect, write

@@ -1,19 +1,21 @@
-"""Recording of graphs, and their conversion to ONNX."""
+"""Recording of graphs, their conversion to ONNX, and layers whose graphs follow the size of the image."""
 
 import traceback
 import warnings
 from collections.abc import Sequence
+from copy import deepcopy
 from textwrap import shorten
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, fx, nn
 from torch.export import Dim
 
 from mmlisa.errors import UserError
+from mmlisa.ops.landmarks import pooling_windows
 
-from .queries import DeformableAttention
-from .whole import EndToEnd, follow_sizes
+from .whole import EndToEnd
 
 OPSET = 18
 # Some networks take multiples of a number only.
@@ -41,7 +43,7 @@ def record(module: nn.Module, inputs: tuple[Tensor, ...], shapes: dict[int, Any]
 
 
 def to_onnx(module: nn.Module, image: Tensor, shapes: dict[int, Any], outputs: Sequence[str]) -> Any:
-    """Return the graph of a module as an ONNX model with the named outputs; thresholds of detectors are a second input."""
+    """Return the graph of a module as an ONNX model with the named outputs; the threshold of a detector is a second input."""
     divisor = module.preprocess.divisor if isinstance(module, EndToEnd) else 1
     if divisor == 1 or 2 not in shapes:
         model = _convert(record(module, (image,), shapes), ["image"], outputs)
@@ -59,35 +61,9 @@ def to_onnx(module: nn.Module, image: Tensor, shapes: dict[int, Any], outputs: S
     from onnx import helper
 
     for weight in model.graph.initializer:
-        if weight.name.split("/")[-1] == "thresholds":
+        if weight.name.split("/")[-1] == "threshold":
             model.graph.input.append(helper.make_tensor_value_info(weight.name, weight.data_type, weight.dims))
     return model
-
-
-def deform_conv2d(x: Tensor, weight: Tensor, offset: Tensor, mask: Tensor, bias: Tensor, *geometry: int) -> Tensor:
-    """torchvision's deformable convolution (https://arxiv.org/abs/1811.11168) by ``grid_sample``, which ONNX has at opset 18.
-
-    ``x [B, C, H, W]``, ``offset [B, 2 G K, H', W']`` (y and x of each of the K kernel points) -> ``[B, O, H', W']``.
-    ``geometry``: stride, padding and dilation (two each), groups, offset groups G, and whether ``mask`` counts.
-    """
-    *geometry, groups, offset_groups, use_mask = geometry
-    kernel, count = weight.shape[2:], weight.shape[2:].numel()
-    points = torch.arange(count, device=x.device)[:, None, None]
-    shift = offset.unflatten(1, (offset_groups, count, 2)).unbind(3)
-    grid = []
-    for axis, point in ((1, points % kernel[1]), (0, points // kernel[1])):
-        stride, padding, dilation = geometry[axis::2]
-        step = torch.arange(offset.shape[2 + axis], device=x.device) * stride - padding
-        place = shift[axis] + point * dilation + (step if axis else step[:, None])
-        grid.append((2 * place + 1) / x.shape[2 + axis] - 1)
-    grid = torch.stack(grid, dim=-1).flatten(0, 1).flatten(1, 2)
-    maps = x.unflatten(1, (offset_groups, -1)).flatten(0, 1)
-    sampled = nn.functional.grid_sample(maps, grid, align_corners=False)
-    sampled = sampled.unflatten(0, (-1, offset_groups)).unflatten(3, (count, -1))  # [B, G, C / G, K, H', W']
-    if use_mask:
-        sampled = sampled * mask.unflatten(1, (offset_groups, 1, -1))
-    weight = weight.flatten(1)[:, :, None, None]
-    return nn.functional.conv2d(sampled.flatten(1, 3), weight, bias, groups=groups)
 
 
 def merge_equal(graph: fx.Graph) -> None:
@@ -112,19 +88,8 @@ def merge_equal(graph: fx.Graph) -> None:
 
 def _convert(program: torch.export.ExportedProgram, inputs: Sequence[str], outputs: Sequence[str]) -> Any:
     merge_equal(program.graph)
-    aten = torch.ops.aten
-    replaced = {torch.ops.torchvision.deform_conv2d.default: deform_conv2d}
-    remainders = program.graph.find_nodes(op="call_function", target=aten.remainder.Scalar)
-    # The exporter converts remainders of integers by numbers only, not by the side of a map.
-    if any(isinstance(node.args[1], fx.Node) and not node.meta["val"].is_floating_point() for node in remainders):
-        replaced[aten.remainder.Scalar] = lambda x, side: x - x // side * side
-    if any(node.target in replaced for node in program.graph.nodes):
-        for node in program.graph.find_nodes(op="call_function", target=torch.ops.aten.type_as.default):
-            # The exporter fails on a second name of a weight.
-            if node.args[0].meta["val"].dtype == node.meta["val"].dtype:
-                node.replace_all_uses_with(node.args[0])
-                program.graph.erase_node(node)
-        program = program.run_decompositions(replaced)
+    if program.graph.find_nodes(op="call_function", target=torch.ops.torchvision.deform_conv2d.default):
+        raise UserError(f"deformable convolutions cannot be exported: opset {OPSET} does not have them")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
@@ -154,9 +119,101 @@ def _convert(program: torch.export.ExportedProgram, inputs: Sequence[str], outpu
 def can_be_free(module: nn.Module) -> bool:
     """Return whether the graph of a model can leave H and W free.
 
-    mmcv's deformable convolutions and mmseg's ``resize`` with aligned corners compute sizes by ``int()``.
+    mmcv's deformable attention and mmseg's ``resize`` with aligned corners compute sizes by ``int()``.
     """
     parts = [part for part in follow_sizes(module).modules() if not isinstance(part, nn.Upsample)]
-    if any(isinstance(part, DeformableAttention) or getattr(part, "align_corners", False) for part in parts):
-        return False
-    return not any("DeformConv2d" in type(part).__name__ or type(part).__name__ == "TOODHead" for part in parts)
+    return not any(isinstance(part, DeformableAttention) or getattr(part, "align_corners", False) for part in parts)
+
+
+class _AveragePool(nn.Module):
+    """``nn.AdaptiveAvgPool2d`` as two products with averaging matrices, which follow the size of the map."""
+
+    def __init__(self, side: int) -> None:
+        super().__init__()
+        self.side = side
+
+    def forward(self, x: Tensor) -> Tensor:
+        rows, columns = (pooling_windows(size, self.side, x) for size in x.shape[2:])
+        return rows @ x @ columns.T
+
+
+class _AdaptivePadding(nn.Module):
+    """``AdaptivePadding`` and ``Conv2dAdaptivePadding`` in integers, for images that need a padding and others."""
+
+    def __init__(self, layer: nn.Module) -> None:
+        super().__init__()
+        self.layer = layer
+
+    def forward(self, x: Tensor) -> Tensor:
+        layer, pads = self.layer, []
+        sizes = zip(x.shape[2:], layer.kernel_size, layer.stride, layer.dilation, strict=True)
+        for size, kernel, stride, dilation in sizes:
+            extent = (kernel - 1) * dilation + 1
+            total = (-(-size // stride) - 1) * stride + extent - size
+            total = total if extent >= stride else torch.sym_max(total, 0)  # a maximum lets symbols grow without bound
+            before = 0 if layer.padding == "corner" else total // 2
+            pads = [before, total - before, *pads]
+        x = F.pad(x, pads)
+        return nn.Conv2d.forward(layer, x) if isinstance(layer, nn.Conv2d) else x
+
+
+def follow_sizes(model: nn.Module) -> nn.Module:
+    """Return a copy of a model, with its weights, without the layers in which a recorded graph would keep the example's size."""
+    model = deepcopy(model, {id(x): x for x in (*model.parameters(), *model.buffers())})
+    for module in list(model.modules()):
+        for name, child in module.named_children():
+            kind = type(child).__name__
+            # mmseg's, which computes its size with int()
+            if kind == "Upsample" and getattr(child, "scale_factor", None) and not child.size:
+                layer = nn.Upsample(None, child.scale_factor, child.mode, child.align_corners)
+            elif kind == "AdaptiveAvgPool2d" and isinstance(child.output_size, int) and child.output_size > 1:
+                layer = _AveragePool(child.output_size)
+            elif kind in ("AdaptivePadding", "Conv2dAdaptivePadding"):
+                layer = _AdaptivePadding(child)
+            elif kind == "MultiScaleDeformableAttention":  # takes sizes as tensors
+                layer = DeformableAttention(child)
+            else:
+                continue
+            setattr(module, name, layer)
+    return model
+
+
+class DeformableAttention(nn.Module):
+    """mmcv's ``MultiScaleDeformableAttention``, with the sizes of the maps as numbers instead of a tensor."""
+
+    def __init__(self, attention: nn.Module) -> None:
+        super().__init__()
+        self.samples = (attention.num_heads, attention.num_levels, attention.num_points)
+        for name, layer in attention.named_children():  # under their names, so that checkpoints fit
+            self.add_module(name, layer)
+
+    def forward(
+        self,
+        query: Tensor,
+        *,
+        value: Tensor,
+        reference_points: Tensor,
+        spatial_shapes: Sequence[tuple[int, int]],
+        query_pos: Tensor | None = None,
+        identity: Tensor | None = None,
+        **_: Any,
+    ) -> Tensor:
+        """``query [B, Q, C]``, ``value [B, N, C]``, ``reference_points [B, Q, L, 2 or 4]`` -> ``[B, Q, C]``."""
+        from mmcv.ops.multi_scale_deform_attn import multi_scale_deformable_attn_pytorch
+
+        identity = query if identity is None else identity
+        query = query if query_pos is None else query + query_pos
+        heads, *samples = self.samples
+        offsets = self.sampling_offsets(query).unflatten(2, (heads, *samples, 2))
+        weights = self.attention_weights(query).unflatten(2, (heads, -1)).softmax(dim=-1).unflatten(3, samples)
+        reference = reference_points[:, :, None, :, None]
+        if reference.shape[-1] == 2:
+            sides = torch.stack([value.new_zeros(()) + side for h, w in spatial_shapes for side in (w, h)])
+            scale = 1 / sides.view(-1, 1, 2)
+        else:
+            scale = reference[..., 2:] * (0.5 / samples[1])
+        value = self.value_proj(value).unflatten(2, (heads, -1))
+        attended = multi_scale_deformable_attn_pytorch(
+            value, spatial_shapes, reference[..., :2] + offsets * scale, weights
+        )
+        return self.output_proj(attended) + identity

@@ -12,8 +12,8 @@ from mmlisa.classes import Classes
 from mmlisa.errors import UserError
 from mmlisa.training.config import find_metainfo, find_test_pipeline, innermost_dataset, type_name
 
-from .dense import rtmdet_ins
-from .whole import EndToEnd, clips_boxes, takes_rgb
+from .heads import clips_boxes, rtmdet_ins
+from .whole import EndToEnd, takes_rgb
 
 # Steps of a test pipeline that do not change the image.
 _NEUTRAL = ("LoadImageFromFile", "LoadAnnotations", "PackDetInputs", "PackSegInputs", "PackInputs")

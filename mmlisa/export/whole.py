@@ -1,11 +1,5 @@
-"""Models whose forward returns final results, by the library's own layers and exportable post-processing.
+"""Models whose forward returns final results, or the maps of the network: what is exported."""
 
-MMDetection's ``predict`` branches on the number of boxes, which a recorded graph cannot. Here candidates are ranked and
-suppressed by tensor operations only: TopK, NonMaxSuppression and RoIAlign in ONNX. Priors and coders are the library's.
-"""
-
-from collections.abc import Callable
-from copy import deepcopy
 from typing import Any
 
 import torch
@@ -14,112 +8,8 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
 from mmlisa.errors import UserError
-from mmlisa.ops.landmarks import pooling_windows
 
-from .boxes import NOTHING, Cut, predictor, stages_of
-from .dense import DENSE, rtmdet_ins, single_stage, yolov3, yolox
-from .queries import DeformableAttention, transformer
-from .regions import sparse, two_stage
-
-# How the heads of each class compute results from (model, image, limits, thresholds, cut).
-DETECTORS = {
-    **dict.fromkeys(DENSE.keys() - {"RPNHead"}, single_stage),
-    **dict.fromkeys(("DETRHead", "DeformableDETRHead"), transformer),
-    **dict.fromkeys(("StandardRoIHead", "CascadeRoIHead"), two_stage),
-    "SparseRoIHead": sparse,
-    "RTMDetInsHead": rtmdet_ins,
-    "YOLOXHead": yolox,
-    "YOLOV3Head": yolov3,
-}
-_TRANSFORMERS = ("DETR", "ConditionalDETR", "DABDETR", "DeformableDETR", "DINO")
-
-
-def clips_boxes(head: nn.Module) -> bool:
-    """Return whether MMDetection clips the boxes of a head to the image."""
-    head = stages_of(getattr(head, "bbox_head", head))[-1]
-    coder = getattr(head, "bbox_coder", None)
-    return getattr(coder, "clip_border", True) and predictor(head) not in ("TOODHead", "YOLOXHead", "YOLOV3Head")
-
-
-def find_detector(model: nn.Module) -> Callable[..., tuple[Tensor, ...]]:
-    """Return the function of :data:`DETECTORS` that computes the results of an MMDetection model.
-
-    Raises:
-        UserError: a head that cannot be exported with its results.
-    """
-    head = getattr(model, "roi_head", None) or getattr(model, "bbox_head", None) or model
-    find = DETECTORS.get(predictor(head))
-    unlike = [] if find else [head]
-    classifiers = [head]
-    if find in (two_stage, sparse):
-        classifiers += stages_of(head.bbox_head)
-        unlike += [each for each in classifiers[1:] if predictor(each) != "BBoxHead"]
-        unlike += [each for each in stages_of(head.bbox_roi_extractor) if type(each).__name__ != "SingleRoIExtractor"]
-    if find is two_stage and predictor(getattr(model, "rpn_head", None)) != "RPNHead":
-        unlike.append(getattr(model, "rpn_head", model))  # Fast R-CNN has none
-    if find is sparse and head.with_mask:  # QueryInst
-        unlike += stages_of(head.mask_head)
-    if find is transformer and predictor(model, {"pre_decoder"}) not in _TRANSFORMERS:
-        unlike.append(model)
-    losses = [getattr(each, "loss_cls", None) for each in classifiers]
-    unlike += [loss for loss in losses if getattr(loss, "custom_cls_channels", False)]
-    if unlike:
-        names = ", ".join(sorted({type(each).__name__ for each in unlike}))
-        raise UserError(f"{names} cannot be exported with results; --raw writes the maps of the network")
-    return find
-
-
-class _AveragePool(nn.Module):
-    """``nn.AdaptiveAvgPool2d`` as two products with averaging matrices, which follow the size of the map."""
-
-    def __init__(self, side: int) -> None:
-        super().__init__()
-        self.side = side
-
-    def forward(self, x: Tensor) -> Tensor:
-        rows, columns = (pooling_windows(size, self.side, x) for size in x.shape[2:])
-        return rows @ x @ columns.T
-
-
-class _AdaptivePadding(nn.Module):
-    """``AdaptivePadding`` and ``Conv2dAdaptivePadding`` in integers, for images that need a padding and others."""
-
-    def __init__(self, layer: nn.Module) -> None:
-        super().__init__()
-        self.layer = layer
-
-    def forward(self, x: Tensor) -> Tensor:
-        layer, pads = self.layer, []
-        sizes = zip(x.shape[2:], layer.kernel_size, layer.stride, layer.dilation, strict=True)
-        for size, kernel, stride, dilation in sizes:
-            extent = (kernel - 1) * dilation + 1
-            total = (-(-size // stride) - 1) * stride + extent - size
-            total = total if extent >= stride else torch.sym_max(total, 0)  # a maximum lets symbols grow without bound
-            before = 0 if layer.padding == "corner" else total // 2
-            pads = [before, total - before, *pads]
-        x = F.pad(x, pads)
-        return nn.Conv2d.forward(layer, x) if isinstance(layer, nn.Conv2d) else x
-
-
-def follow_sizes(model: nn.Module) -> nn.Module:
-    """Return a copy of a model, with its weights, without the layers in which a recorded graph would keep the example's size."""
-    model = deepcopy(model, {id(x): x for x in (*model.parameters(), *model.buffers())})
-    for module in list(model.modules()):
-        for name, child in module.named_children():
-            kind = type(child).__name__
-            # mmseg's, which computes its size with int()
-            if kind == "Upsample" and getattr(child, "scale_factor", None) and not child.size:
-                layer = nn.Upsample(None, child.scale_factor, child.mode, child.align_corners)
-            elif kind == "AdaptiveAvgPool2d" and isinstance(child.output_size, int) and child.output_size > 1:
-                layer = _AveragePool(child.output_size)
-            elif kind in ("AdaptivePadding", "Conv2dAdaptivePadding"):
-                layer = _AdaptivePadding(child)
-            elif kind == "MultiScaleDeformableAttention":  # takes sizes as tensors
-                layer = DeformableAttention(child)
-            else:
-                continue
-            setattr(module, name, layer)
-    return model
+from .heads import NOTHING, Cut, find_detector, rtmdet_ins
 
 
 def takes_rgb(preprocessor: nn.Module) -> bool:
@@ -168,7 +58,7 @@ class EndToEnd(nn.Module):
     Attributes:
         task: ``'detection'``, ``'segmentation'``, ``'classification'`` or ``'video'``.
         outputs: names of the results.
-        thresholds: of a detector, the score up to which it drops candidates, and YOLOv3's threshold of objectness.
+        threshold: of a detector, the score up to which it drops candidates.
 
     Raises:
         UserError: a head or test setting that cannot be exported.
@@ -199,8 +89,8 @@ class EndToEnd(nn.Module):
             head = getattr(model, "roi_head", None) or model.bbox_head
             with_mask = self.detect is rtmdet_ins or getattr(head, "with_mask", False)
             self.outputs = ("boxes", "scores", "labels", *["masks"] * with_mask)
-            thresholds = [(head.test_cfg or {}).get(key, NOTHING) for key in ("score_thr", "conf_thr")]
-            self.register_buffer("thresholds", torch.tensor(thresholds))
+            threshold = (head.test_cfg or {}).get("score_thr", NOTHING)
+            self.register_buffer("threshold", torch.tensor(float(threshold)))
         elif hasattr(model, "head"):
             from mmpretrain.models.heads import ClsHead
 
@@ -228,7 +118,7 @@ class EndToEnd(nn.Module):
         return dict(zip(self.outputs, results, strict=True)) | candidates
 
     def predict(
-        self, image: Tensor, cut: Cut, thresholds: Tensor | None = None, limits: Tensor | None = None
+        self, image: Tensor, cut: Cut, threshold: Tensor | None = None, limits: Tensor | None = None
     ) -> tuple[Tensor, ...]:
         """Return the results.
 
@@ -239,15 +129,14 @@ class EndToEnd(nn.Module):
             image: see :class:`Preprocess`.
             cut: function ``(x, exact=False) -> x`` of the values before a choice. ``exact``: layers of the network do not lie
                 between this value and others that were cut, so that the value is theirs up to the rounding of a few operations.
-            thresholds: in the place of the attribute.
+            threshold: in the place of the attribute.
             limits: the second result of :class:`Preprocess`, if ``image`` is the first; otherwise None.
         """
         if limits is None:
             image, limits = self.preprocess(image)
         model = self.model
         if self.task == "detection":
-            thresholds = self.thresholds if thresholds is None else thresholds
-            return self.detect(model, image, limits, thresholds.unbind(), cut)
+            return self.detect(model, image, limits, self.threshold if threshold is None else threshold, cut)
         if self.task == "segmentation":
             return (model.encode_decode(image, [dict(img_shape=tuple(image.shape[2:]))]),)
         features = model.extract_feat(image)
@@ -259,12 +148,12 @@ class Exportable(nn.Module):
     """Maps of a normalised and padded image ``[B, 3, H, W]``, for decoding outside of the file.
 
     A classifier gives its scores, a segmentor its logits. A detector gives the maps of its head, of its region proposals if it
-    has two stages, or of its neck if its head is a transformer. With ``backbone_only``, a model gives the maps of its backbone.
+    has two stages, or of its neck if its head is a transformer. A backbone gives its maps.
     """
 
-    def __init__(self, model: nn.Module, backbone_only: bool = False) -> None:
+    def __init__(self, model: nn.Module) -> None:
         super().__init__()
-        self.model, self.backbone_only = model.eval().requires_grad_(False), backbone_only
+        self.model = model.eval().requires_grad_(False)
 
     def forward(self, image: Tensor) -> tuple[Tensor, ...]:
         return tuple(self.named_outputs(image).values())
@@ -278,12 +167,11 @@ class Exportable(nn.Module):
         A segmentor has ``logits``, a classifier ``scores``, every other model ``map_0`` and so on.
         """
         model = self.model
-        if not self.backbone_only and hasattr(model, "encode_decode"):
+        if hasattr(model, "encode_decode"):
             return dict(logits=model.encode_decode(image, [dict(img_shape=image.shape[2:])]))
-        maps = model.backbone(image) if self.backbone_only else model.extract_feat(image)
-        # Transformer heads take queries and not maps.
+        maps = getattr(model, "extract_feat", model)(image)
         head = next((getattr(model, name) for name in ("rpn_head", "bbox_head", "head") if hasattr(model, name)), None)
-        if head is not None and not self.backbone_only and not hasattr(model, "decoder"):
+        if head is not None and not hasattr(model, "decoder"):  # transformer heads take queries and not maps
             maps = head(maps)
             if isinstance(maps, Tensor):
                 return dict(scores=maps)

@@ -30,7 +30,7 @@ def load(
 
     Raises:
         FileNotFoundError, UserError: a file that is missing, damaged or of another model; a checkpoint without ``config``; an
-            exported file with ``dtype``, or without onnxruntime and OpenVINO.
+            exported file with ``dtype``, or without onnxruntime.
     """
     if str(path).endswith(".py") or str(config).endswith((".pth", ".onnx")):
         path, config = config, path
@@ -38,7 +38,7 @@ def load(
         raise UserError(f"checkpoint is missing for config {str(config)!r}: pass load(checkpoint, config)")
     if path == "demo":
         path = DEMO / "model.onnx"
-        if dtype or not (find_spec("onnxruntime") or find_spec("openvino") or not find_spec("mmdet")):
+        if dtype or (find_spec("mmdet") and not find_spec("onnxruntime")):
             path, config = DEMO / "model.pth", DEMO_CONFIG
     if Path(path).suffix == ".onnx":
         if dtype:

@@ -1,51 +1,32 @@
-"""Exported files, run by onnxruntime or OpenVINO."""
+"""Exported files, run by onnxruntime."""
 
 import json
 from collections.abc import Callable, Sequence
-from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from .errors import InputError
-from .masks import Prediction, best_class, enlarge, paste
-from .steps import STEPS, read_image
-from .tiles import Tiles
+from .images import STEPS, InputError, read_image
+from .predictions import Prediction, Tiles, best_class, enlarge, paste
 
 FORMAT = 1  # version of the metadata
 
 
-Run = Callable[[np.ndarray], list[np.ndarray]]
-Engine = tuple[dict[str, str], Sequence[Any], Run]  # see the arguments of Model
-
-
-def load(
-    path: str | Path, *, backend: str = "auto", threads: int | None = None, providers: Sequence[str] | None = None
-) -> "Model":
+def load(path: str | Path, *, threads: int | None = None, providers: Sequence[str] | None = None) -> "Model":
     """Open a file that ``mmlisa export`` wrote.
 
     Args:
         path: the ``.onnx`` file.
-        backend: ``'onnxruntime'``; ``'openvino'``, on the CPU in fp32; or ``'auto'``: OpenVINO where it is installed and
-            ``providers`` is None.
         threads: number of threads; None for all cores.
         providers: onnxruntime's execution providers; None for the CPU.
 
     Raises:
-        InputError: a backend that is unknown or not installed, or a file that ``mmlisa export`` did not write. The backends
-            raise their own errors.
+        InputError: onnxruntime is not installed, or ``mmlisa export`` did not write the file. onnxruntime raises its own errors.
     """
-    if backend == "auto":
-        backend = "openvino" if providers is None and find_spec("openvino") else "onnxruntime"
-    if backend not in ("onnxruntime", "openvino") or not find_spec(backend):
-        raise InputError(f"backend={backend!r} is unknown or not installed: pip install onnxruntime, or openvino")
-    engine = _openvino(path, threads) if backend == "openvino" else _onnxruntime(path, threads, providers)
-    return Model(path, *engine)
-
-
-def _onnxruntime(path: str | Path, threads: int | None, providers: Sequence[str] | None) -> Engine:
+    if not find_spec("onnxruntime"):
+        raise InputError(f"{str(path)!r} needs onnxruntime, which is not installed: pip install onnxruntime")
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
@@ -54,31 +35,11 @@ def _onnxruntime(path: str | Path, threads: int | None, providers: Sequence[str]
     session = onnxruntime.InferenceSession(str(path), options, providers or ["CPUExecutionProvider"])
     (taken,) = session.get_inputs()
     metadata = session.get_modelmeta().custom_metadata_map
-    return metadata, taken.shape, lambda image: session.run(None, {taken.name: image})
-
-
-@cache
-def _openvino_core() -> Any:
-    # OpenVINO's CPU plug-in replaces the stack of signal handlers and frees it when the last core goes. With one core per file,
-    # the next signal may end the process.
-    import openvino
-
-    return openvino.Core()
-
-
-def _openvino(path: str | Path, threads: int | None) -> Engine:
-    core = _openvino_core()
-    graph = core.read_model(str(path))
-    info = graph.get_rt_info()
-    metadata = {key: entry.value for key, entry in info["framework"].items()} if "framework" in info else {}
-    options = {"INFERENCE_PRECISION_HINT": "f32"}  # otherwise bfloat16 on CPUs that have it
-    compiled = core.compile_model(graph, "CPU", options | ({"INFERENCE_NUM_THREADS": threads} if threads else {}))
-    shape = [axis.get_length() if axis.is_static else None for axis in graph.input().partial_shape]
-    return metadata, shape, lambda image: list(compiled(image).values())
+    return Model(path, metadata, taken.shape, lambda image: session.run(None, {taken.name: image}))
 
 
 class Model:
-    """An exported model, run by onnxruntime, OpenVINO or another engine.
+    """An exported model, run by onnxruntime or another engine.
 
     Args:
         path: its file, for messages.
@@ -94,7 +55,13 @@ class Model:
         InputError: the metadata are not those of ``mmlisa export``.
     """
 
-    def __init__(self, path: str | Path, metadata: dict[str, str], shape: Sequence[Any], run: Run) -> None:
+    def __init__(
+        self,
+        path: str | Path,
+        metadata: dict[str, str],
+        shape: Sequence[Any],
+        run: Callable[[np.ndarray], list[np.ndarray]],
+    ) -> None:
         if "mmlisa_format" not in metadata:
             raise InputError(f"{str(path)!r} has no metadata of mmlisa; write it with `mmlisa export` (without --raw)")
         self.metadata = {key[7:]: json.loads(value) for key, value in metadata.items() if key.startswith("mmlisa_")}

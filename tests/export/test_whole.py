@@ -10,9 +10,9 @@ from torch import nn
 
 from helpers.whole_models import DETECTORS, SIZE, build, image, keep, predict
 from mmlisa import runtime
-from mmlisa.export.boxes import nms
+from mmlisa.export.heads import find_detector, nms
 from mmlisa.export.metadata import describe
-from mmlisa.export.whole import EndToEnd, Preprocess, find_detector, follow_sizes
+from mmlisa.export.whole import EndToEnd, Preprocess
 from mmlisa.training.config import load_config
 
 
@@ -53,29 +53,6 @@ def test_images_are_padded_as_the_data_preprocessor_pads_them(kind, options, siz
     prepared, inside = runtime.Model("model.onnx", metadata, shape, None).prepare(pixels)
     np.testing.assert_allclose(prepared, expected, atol=1e-5)
     assert inside == SIZE
-
-
-def test_layers_that_keep_the_size_of_the_example_are_replaced():
-    from mmcv.cnn.bricks import Conv2dAdaptivePadding
-    from mmseg.models.utils import Upsample
-    from mmseg.models.utils.embed import AdaptivePadding
-
-    def layers() -> nn.Module:
-        torch.manual_seed(0)
-        conv = Conv2dAdaptivePadding(2, 2, 3, stride=2)
-        double = Upsample(scale_factor=2, mode="bilinear", align_corners=False)
-        paddings = AdaptivePadding(4, 4), AdaptivePadding(8, 8, padding="same")
-        return nn.Sequential(conv, double, *paddings, nn.AdaptiveAvgPool2d(3))
-
-    free = ({2: torch.export.Dim.DYNAMIC, 3: torch.export.Dim.DYNAMIC},)
-    model = layers()
-    recorded = follow_sizes(model)
-    assert repr(model) == repr(layers()), "the model itself is what the file is compared with"
-    assert {id(x) for x in recorded.parameters()} == {id(x) for x in model.parameters()}
-    program = torch.export.export(recorded, (torch.rand(1, 2, 16, 8),), dynamic_shapes=free, strict=False)
-    for size in ((16, 8), (7, 5), (3, 13)):
-        x = torch.rand(1, 2, *size)
-        torch.testing.assert_close(program.module()(x), model(x))
 
 
 def test_other_heads_and_suppressions_are_named():

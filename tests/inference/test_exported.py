@@ -9,7 +9,9 @@ from mmengine.model import BaseModel
 from mmengine.structures import BaseDataElement
 
 from helpers.exported import detector
+from mmlisa.datasets.demo import make_demo
 from mmlisa.inference.exported import ExportedModel, check_exported_classes, exported_config
+from mmlisa.inference.load import DEMO, DEMO_CONFIG
 from mmlisa.training.config import load_config
 from mmlisa.training.runner import build_runner
 
@@ -67,3 +69,18 @@ def test_a_file_of_other_classes_than_the_test_data_is_refused(classes, message,
     else:
         check_exported_classes(runner)
     assert len(notes) == (classes is None)
+
+
+@pytest.mark.nightly
+def test_the_shipped_file_has_the_accuracy_of_its_checkpoint(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    make_demo(tmp_path / "data" / "demo", num_images={"train": 1, "val": 24}, progress=False)
+    cfg = load_config(DEMO_CONFIG, work_dir="run")
+    cfg.load_from = str(DEMO / "model.pth")
+    expected, found = (
+        build_runner(each, 1.0, verbose=False).test() for each in (cfg, exported_config(cfg, DEMO / "model.onnx"))
+    )
+    assert found.keys() == expected.keys()
+    for metric in ("coco/bbox_mAP", "coco/segm_mAP"):
+        assert expected[metric] > 0.5
+        assert found[metric] == pytest.approx(expected[metric], abs=0.002), metric

@@ -42,7 +42,7 @@ def test_the_default_scope_stays(scope, monkeypatch):
 
 
 def test_the_demo_takes_its_checkpoint_where_no_runtime_is_installed(tmp_path, monkeypatch, capsys):
-    missing, find = ["onnxruntime", "openvino"], importlib.util.find_spec
+    missing, find = ["onnxruntime"], importlib.util.find_spec
     for module in ("mmlisa.inference.load", "mmlisa.runtime.model"):
         monkeypatch.setattr(f"{module}.find_spec", lambda name: name not in missing and find(name))
     cli.main(["demo", "--out-dir", str(tmp_path)])

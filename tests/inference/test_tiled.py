@@ -129,7 +129,7 @@ def test_tiles_of_a_file_equal_those_of_the_tiled_detector(tmp_path):
     middle = expected.pred_instances.scores.sort().values[100:300]
     threshold = float(middle[(gap := middle.diff().argmax()) : gap + 2].mean())  # far from each score
     expected = read_sample(expected, threshold)
-    found = runtime.load(out, backend="onnxruntime").predict(picture, threshold, tile=128, overlap=0.25)
+    found = runtime.load(out).predict(picture, threshold, tile=128, overlap=0.25)
     assert len(found.boxes) == len(expected.boxes) > 50
     # Detections of equal scores may change places.
     distance = np.abs(found.boxes[:, None] - expected.boxes).max(axis=2)

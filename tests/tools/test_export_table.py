@@ -7,7 +7,16 @@ from export_table import CONFIGS, measure
 
 pytest.importorskip("onnxruntime")
 pytestmark = pytest.mark.skipif(torch.__version__ < "2.8", reason="exports need PyTorch 2.8")
-REFUSED = {"centernet_r18": "CenterNetHead", "mask2former": "Mask2Former"}
+REFUSED = {
+    "centernet_r18": "CenterNetHead",
+    "fovea": "FoveaHead",
+    "mask2former": "Mask2Former",
+    "paa": "PAAHead",
+    "sparse": "SparseRoIHead",
+    "tood": "TOODHead",
+    "vfnet": "deformable convolutions",
+    "yolov3": "YOLOV3Head",
+}
 EVERY_COMMIT = ("rtmdet_tiny", "segformer", "mobilenet-v3")
 
 

@@ -358,10 +358,10 @@ def benchmark_onnxruntime(rounds: int, sizes: Iterable[tuple[int, int]], names: 
     for height, width in sizes:
         image, candidates = torch.randn(1, 3, height, width), {}
         for name in names:
-            model = nn.ModuleDict({"backbone": MMLISA_MODELS.build(BACKBONES[name][0])})
+            model = MMLISA_MODELS.build(BACKBONES[name][0])
             with TemporaryDirectory() as folder:
                 file = Path(folder, "model.onnx")
-                write(Exportable(model, backbone_only=True), file, (height, width), tolerance=0.01)
+                write(Exportable(model), file, (height, width), tolerance=0.01)
                 session = onnxruntime.InferenceSession(file, options, ["CPUExecutionProvider"])
             candidates[name] = partial(session.run, None, {session.get_inputs()[0].name: image.numpy()})
         times = time_in_turns(candidates, rounds)

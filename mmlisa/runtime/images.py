@@ -8,8 +8,6 @@ import cv2
 import numpy as np
 from PIL import Image, ImageOps
 
-from .errors import InputError
-
 IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".tif", ".tiff", ".webp")
 VIDEO_SUFFIXES = (".mp4", ".avi", ".mov", ".mkv", ".webm", ".m4v", ".mpg", ".mpeg")
 _METHODS = {
@@ -19,6 +17,10 @@ _METHODS = {
     "area": cv2.INTER_AREA,
     "lanczos": cv2.INTER_LANCZOS4,
 }
+
+
+class InputError(ValueError):
+    """A mistake in a file, an image or an option. The message names the value and the remedy."""
 
 
 def read_image(image: Any) -> np.ndarray:
