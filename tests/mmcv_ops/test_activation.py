@@ -5,16 +5,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-import torch
-from mmcv import ops
-
 from mmlisa import mmcv_ops
-from mmlisa.errors import UserError
-from mmlisa.mmcv_ops import ext
 
 CLONE = str(Path(__file__).parents[2])
-uncompiled = pytest.mark.skipif(bool(mmcv_ops.find_compiled()), reason="mmcv has compiled operators")
 
 
 def _python(code: str, path: str = CLONE) -> str:
@@ -35,15 +28,3 @@ def test_compiled_operators_win(tmp_path):
     compiled.unlink()
     code = "import mmlisa, importlib.util; print(importlib.util.find_spec('mmcv._ext').origin, mmlisa.mmcv_ops.find_compiled())"
     assert _python(code, path=f"{tmp_path}:{CLONE}").split() == [str(Path(mmcv_ops.__file__).parent / "ext.py"), "None"]
-
-
-@uncompiled
-def test_a_missing_operator_is_named():
-    with pytest.raises(UserError, match="'box_iou_rotated'"):
-        ext.box_iou_rotated()
-
-
-@uncompiled
-def test_the_maximum_of_roi_align_is_missing():
-    with pytest.raises(UserError, match="pool_mode='max'"):
-        ops.roi_align(torch.rand(1, 2, 8, 8), torch.tensor([[0.0, 1, 1, 6, 6]]), 2, 1.0, 2, "max")
