@@ -23,7 +23,7 @@ COMMANDS = {
     "demo": "Find objects in sample images with the trained model that ships with mmlisa",
     "train": "Train a detector, segmentor or classifier",
     "test": "Evaluate a checkpoint or an exported file (mAP, mIoU, top-1)",
-    "infer": "Draw a model's predictions on images and videos",
+    "infer": "Draw a model's predictions on images",
     "export": "Export a model with its results to ONNX",
     "fit": "Train a model on a folder of your images",
     "check-data": "Check a config's data, list what is wrong, and draw samples",

@@ -69,7 +69,7 @@ _NETWORKS = (
     "models.dense_heads",
     "models.heads",
 )
-MODELS = _child(roots.MODELS, *_NETWORKS, "video", "training.recipes", "inference.tiled", "inference.exported")
+MODELS = _child(roots.MODELS, *_NETWORKS, "video", "training.recipes", "inference.tiled", "inference.predictor")
 TASK_UTILS = _child(roots.TASK_UTILS, *_NETWORKS)
 HOOKS = _child(roots.HOOKS, "training.checks", "training.saving", "training.recipes", "visualization")
 LOOPS = _child(roots.LOOPS, "training.saving")

@@ -46,7 +46,7 @@ def main(args: argparse.Namespace) -> None:
         more = [f"{len(problems) - LISTED} more problems"] * (len(problems) > LISTED)
         print(f"{split}: {size} samples", *problems[:LISTED], *more, sep=f"\n{split}: ", flush=True)
         if args.draw:
-            from mmlisa.visualization.samples import draw_samples
+            from mmlisa.visualization.overlays import draw_samples
 
             draw_samples(cfg[f"{split}_dataloader"].dataset, args.draw, args.out_dir / f"{split}.png")
     print(f"{number} problems" if number else "nothing wrong")

@@ -1,4 +1,4 @@
-"""Draw a model's predictions on images and videos: ``mmlisa infer CONFIG CHECKPOINT IMAGE …``."""
+"""Draw a model's predictions on images: ``mmlisa infer CONFIG CHECKPOINT IMAGE …``."""
 
 import argparse
 import json
@@ -17,8 +17,8 @@ def parser() -> argparse.ArgumentParser:
         "files",
         nargs="+",
         metavar="CONFIG CHECKPOINT IMAGE | EXPORTED.onnx IMAGE",
-        help="config and checkpoint, or an .onnx file of `mmlisa export`; then images, videos, or folders of them. A video "
-        "classifier also takes a folder of a video's frames",
+        help="config and checkpoint, or an .onnx file of `mmlisa export`; then images, or folders of them (for a video "
+        "classifier, videos)",
     )
     add("--out-dir", type=Path, default="work_dirs/infer", help="for pictures (default: %(default)s)")
     add("--json", type=Path, metavar="FILE", help="write the predictions as data (docs/pictures.md)")
@@ -75,9 +75,7 @@ def main(args: argparse.Namespace) -> None:
             failed.append(prediction.summary)
         else:
             tqdm.write(f"{prediction.source} -> {prediction.target}: {prediction.summary}")
-            result = prediction.result  # a video has a list with an entry per frame
-            entry = {"frames": result} if isinstance(result, list) else result
-            done.append({"source": str(prediction.source), **entry})
+            done.append({"source": str(prediction.source), **prediction.result})
     if args.json:
         args.json.parent.mkdir(parents=True, exist_ok=True)
         args.json.write_text(json.dumps(done, indent=1) + "\n")

@@ -43,8 +43,8 @@ def main(args: argparse.Namespace) -> None:
     from mmengine.registry import METRICS
 
     from mmlisa.checkpoints import use_safe_loader
-    from mmlisa.inference.exported import check_exported_classes, exported_config
     from mmlisa.inference.faster import optimize_for_cpu, use_half
+    from mmlisa.inference.predictor import check_exported_classes, exported_config
     from mmlisa.inference.tiled import tile_config
     from mmlisa.training.runner import build_runner, test
 

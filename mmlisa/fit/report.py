@@ -89,7 +89,7 @@ def duration(folder: Path) -> str:
 
 def draw_errors(result: Evaluation, root: Path, classes: list[str]) -> list[tuple[bytes, str]]:
     """Return JPEG pictures of the largest errors, annotation beside prediction, and a caption of each."""
-    drawn, options = [], dict(score_threshold=0, with_truth=True, side=_SIDE)
+    drawn, options = [], dict(score_threshold=0, side=_SIDE)
     wrong = [image for image in result.images if image[1] > 0]
     for path, _, caption, windows in sorted(wrong, key=lambda image: -image[1])[:_PICTURES]:
         picture, shown = mmcv.imread(root / path, channel_order="rgb"), []

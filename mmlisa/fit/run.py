@@ -106,7 +106,7 @@ def _draw(folder: Path) -> None:
     from mmengine.registry import init_default_scope
 
     from mmlisa.training.config import import_quietly
-    from mmlisa.visualization.samples import draw_samples
+    from mmlisa.visualization.overlays import draw_samples
 
     cfg = Config.fromfile(folder / "config.py")
     init_default_scope(cfg.default_scope)

@@ -1,4 +1,4 @@
-"""Predictions of trained models and exported files on images and videos, drawn and as data."""
+"""Predictions of trained models and exported files, drawn and as data."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -15,8 +15,10 @@ from mmlisa import runtime
 from mmlisa.classes import Classes
 from mmlisa.errors import UserError
 from mmlisa.inference.predictor import Predictor, fill_sample
-from mmlisa.runtime import IMAGE_SUFFIXES, VIDEO_SUFFIXES, Prediction
-from mmlisa.visualization.overlays import draw_prediction, free_path, write_video
+from mmlisa.runtime import IMAGE_SUFFIXES, Prediction
+from mmlisa.visualization.overlays import contact_sheet, draw_prediction, free_path
+
+VIDEO_SUFFIXES = (".mp4", ".avi", ".mov", ".mkv", ".webm", ".m4v", ".mpg", ".mpeg")
 
 
 class Result(NamedTuple):
@@ -25,7 +27,7 @@ class Result(NamedTuple):
     source: Path
     target: Path | None  # the file written; None if the input could not be read
     summary: str  # a line with the prediction, or with the reason why the input could not be read
-    result: dict[str, Any] | list[dict[str, Any]] | None = None  # see to_data; a list of a video's frames
+    result: dict[str, Any] | None = None  # see to_data
 
 
 def to_data(found: Prediction, classes: Classes) -> dict[str, Any]:
@@ -80,8 +82,8 @@ def predict_pictures(
 
     Args:
         model: a model; see :func:`mmlisa.load`.
-        images: images, videos, or folders of them; for a video classifier, videos, or folders of them or of a video's frames.
-        out_dir: gets ``<stem>.png`` per image and ``<stem>.mp4`` per video; inputs of one stem are numbered.
+        images: images, or folders of them; for a video classifier, videos.
+        out_dir: gets ``<stem>.png`` per input; inputs of one stem are numbered.
         score_threshold: lowest score of a detection.
         **options: more for ``model.predict``, such as ``tile`` of an exported file.
 
@@ -89,64 +91,34 @@ def predict_pictures(
         One :class:`Result` per input, as it is done. An input that cannot be read does not end the rest; another error does.
 
     Raises:
-        FileNotFoundError: a folder without images.
+        FileNotFoundError: a folder without inputs.
     """
     classes = Classes(getattr(model, "metainfo", {"classes": model.classes}))
     takes_clips = getattr(model, "takes_clips", False)
-    paths = list(dict.fromkeys(path for name in images for path in _expand(Path(name), takes_clips)))
+    suffixes = VIDEO_SUFFIXES if takes_clips else IMAGE_SUFFIXES
+    paths = list(dict.fromkeys(path for name in images for path in _expand(Path(name), suffixes)))
     out_dir.mkdir(parents=True, exist_ok=True)
     taken = {path.resolve() for path in paths}  # a picture never replaces an input
-
-    def draw(image: Any, picture: np.ndarray) -> tuple[np.ndarray, dict[str, Any]]:
-        found = model.predict(image, score_threshold, **options)
-        drawing = draw_prediction(picture, fill_sample(BaseDataElement(), found), classes, score_threshold=0.0)
-        return drawing, to_data(found, classes)
-
     for path in tqdm(paths, "predictions", leave=False, disable=None):
-        is_video = path.suffix.lower() in VIDEO_SUFFIXES and not takes_clips
-        stem = path.name if path.is_dir() else path.stem
-        target = free_path(out_dir / f"{stem}{'.mp4' if is_video else '.png'}", taken)
+        target = free_path(out_dir / f"{path.stem}.png", taken)
         try:
-            if is_video:
-                result = _draw_video(draw, path, target)
-                summary = f"{len(result)} frames; in the last: {summarise(result[-1])}"
-            else:
-                if takes_clips:
-                    from mmlisa.visualization.samples import contact_sheet  # imports torchvision
-
-                    picture = contact_sheet(model.read(path)["inputs"][0])
-                else:
-                    picture = runtime.read_image(path)
-                drawing, result = draw(path, picture)
-                mmcv.imwrite(drawing[..., ::-1], str(target))
-                summary = summarise(result)
-            yield Result(path, target, summary, result)
+            if path.suffix.lower() in VIDEO_SUFFIXES and not takes_clips:
+                raise UserError(f"the model takes images, which `ffmpeg -i {path} frames/%05d.jpg` makes of a video")
+            picture = contact_sheet(model.read(path)["inputs"][0]) if takes_clips else runtime.read_image(path)
+            found = model.predict(path, score_threshold, **options)
+            drawing = draw_prediction(picture, fill_sample(BaseDataElement(), found), classes, score_threshold=0.0)
+            mmcv.imwrite(drawing[..., ::-1], str(target))
+            result = to_data(found, classes)
+            yield Result(path, target, summarise(result), result)
         except (ValueError, OSError, cv2.error) as error:  # errors of files; those of models and memory are raised
             yield Result(path, None, f"{path} cannot be processed: {type(error).__name__}: {error}")
 
 
-def _draw_video(draw: Any, path: Path, target: Path) -> list[dict[str, Any]]:
-    video, results = mmcv.VideoReader(str(path)), []
-
-    def drawings() -> Iterator[np.ndarray]:
-        for frame in tqdm(video, path.name, len(video), leave=False, unit="frame", disable=None):
-            picture = np.ascontiguousarray(frame[..., ::-1])
-            drawing, result = draw(picture, picture)
-            results.append(result)
-            yield drawing
-
-    write_video(target, drawings(), video.fps or 25.0)
-    if not results:
-        raise UserError(f"no frame can be read; `ffmpeg -i {path} frames/%05d.jpg` makes images")
-    return results
-
-
-def _expand(path: Path, takes_clips: bool) -> list[Path]:
+def _expand(path: Path, suffixes: Sequence[str]) -> list[Path]:
     """Return the inputs in a folder and its subfolders, without hidden files; any other path is an input."""
-    suffixes = VIDEO_SUFFIXES if takes_clips else (*IMAGE_SUFFIXES, *VIDEO_SUFFIXES)
     if not path.is_dir():
         return [path]
     found = sorted(p for p in path.rglob("[!.]*") if p.suffix.lower() in suffixes)
-    if not found and not takes_clips:
-        raise FileNotFoundError(f"folder {path} holds no image ({', '.join(suffixes)})")
-    return found or [path]  # the folder holds the frames of a video
+    if not found:
+        raise FileNotFoundError(f"folder {path} holds no file of these: {', '.join(suffixes)}")
+    return found

@@ -6,6 +6,6 @@ for box, label, score in zip(found.boxes, found.labels, found.scores):
     print(model.classes[label], score, box)
 """
 
-from .images import IMAGE_SUFFIXES, STEPS, VIDEO_SUFFIXES, InputError, read_image
+from .images import IMAGE_SUFFIXES, STEPS, InputError, read_image
 from .model import FORMAT, Model, load
 from .predictions import Prediction, Tiles, check_tiles, decode_mask, encode_mask

@@ -1,3 +1,4 @@
 """Pictures of predictions, attention kernels, attention matrices and training curves, and the hooks that draw them."""
 
-from .hooks import OverlayHook, TrainingCurvesHook
+from .curves import TrainingCurvesHook
+from .overlays import OverlayHook

@@ -1,14 +1,41 @@
-"""Curves of loss, learning rate and validation metrics of a run."""
+"""Curves of loss, learning rate and validation metrics of a run, and the hook that draws them."""
 
 import json
 from math import inf, isfinite
 from pathlib import Path
 from typing import BinaryIO
 
+from mmengine.dist import master_only
+from mmengine.hooks import Hook
+from mmengine.runner import Runner
+
+from mmlisa.registry import HOOKS
+
 # Points (iteration, value) by the name under which MMEngine logs them: 'loss', 'loss_cls', 'lr', 'coco/bbox_mAP'.
 Curves = dict[str, list[tuple[int, float]]]
 
 METRICS = ("mAP", "mAP_50", "mAP_75", "mIoU", "aAcc", "top1")  # ends of the names of the metrics to draw
+
+
+@HOOKS.register_module()
+class TrainingCurvesHook(Hook):
+    """Draw loss, learning rate and validation metrics over the whole training, resumed parts included.
+
+    The hook reads the logs of the work dir, and writes ``curves.png`` beside the newest one after each validation and at the end
+    of the training. If that fails, it logs a warning, and the training continues.
+    """
+
+    priority = "LOW"  # after MMEngine's LoggerHook, which writes the log
+
+    @master_only
+    def after_val_epoch(self, runner: Runner, metrics: dict[str, float] | None = None) -> None:
+        try:
+            draw_curves(read_curves(runner.work_dir), Path(runner.log_dir) / "curves.png")
+        except OSError as error:
+            runner.logger.warning(f"curves.png could not be written: {error}")
+
+    def after_train(self, runner: Runner) -> None:
+        self.after_val_epoch(runner)
 
 
 def read_curves(work_dir: str | Path) -> Curves:

@@ -1,28 +1,81 @@
-"""Drawing of predictions and annotations of detectors, segmentors and classifiers, with supervision's annotators.
+"""Drawings of predictions and annotations of detectors, segmentors and classifiers, with supervision's annotators.
 
-Pictures are ``[H, W, 3]``, RGB, uint8. supervision and matplotlib are imported by what draws: the hooks of every training import
-this module.
+Pictures are ``[H, W, 3]``, RGB, uint8. supervision, matplotlib and torchvision are imported by what draws: the hooks of every
+training import this module.
 """
 
-from collections.abc import Iterable
-from itertools import chain
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import cv2
+import mmcv
 import numpy as np
+import torch
+from mmengine.dist import is_main_process
+from mmengine.hooks import Hook
+from mmengine.registry import DATASETS
+from mmengine.runner import Runner, set_random_seed
 from PIL import Image, ImageDraw, ImageFont
+from torch import Tensor
 
-from mmlisa.checkpoints import atomic_path
 from mmlisa.classes import Classes, Colour
+from mmlisa.registry import HOOKS
 
 LONGER_SIDE = 640  # pixels; smaller pictures are enlarged to it
+GAP = 2  # pixels between the frames of a contact sheet
+_CELL = 360  # pixels of a side of a drawn sample
 _OPACITY = 0.4  # masks
 _MOST_LABELS = 150
 _LEAST_LABELLED = 40  # pixels of an object's longer side in a drawing with a legend; text would cover smaller ones
 _LISTED = 3  # classes named below a classified image
-
 Entries = list[tuple[Colour | None, str]]  # a legend: colour of the swatch, text
+Batch = Mapping[str, Any] | Sequence[Mapping[str, Any]]
+
+
+@HOOKS.register_module()
+class OverlayHook(Hook):
+    """Draw predictions beside the annotations while a detector, segmentor or classifier is validated or tested.
+
+    In validation, the pictures go to the backends of the visualizer: files ``vis_data/vis_image/<image>_<iteration>.png``, or the
+    page of TensorBoard or W&B. In a test, they go into a folder. A video is drawn as the contact sheet of its clips.
+
+    Args:
+        interval: draw every this many-th image of the validation set; a test draws all images.
+        score_thr: lowest score of an object that is drawn.
+        test_out_dir: folder of the pictures of a test; None draws none.
+    """
+
+    priority = "NORMAL"
+
+    def __init__(self, interval: int = 50, score_thr: float = 0.3, test_out_dir: str | None = None) -> None:
+        self.interval, self.score_thr, self.test_out_dir = interval, score_thr, test_out_dir
+        self._seen = 0
+        self._taken: set[Path] = set()
+
+    def before_val_epoch(self, runner: Runner) -> None:
+        self._seen = 0
+        self._taken.clear()
+
+    def after_val_iter(self, runner: Runner, batch_idx: int, data_batch: Batch, outputs: Sequence[Any]) -> None:
+        for inputs, sample in zip(_inputs(data_batch), outputs, strict=True):
+            if is_main_process() and self._seen % self.interval == 0:
+                name = free_path(Path(f"{Path(sample.img_path).stem}.png"), self._taken).stem
+                runner.visualizer.add_image(name, self._drawing(runner.val_dataloader, inputs, sample), runner.iter)
+            self._seen += 1
+
+    def after_test_iter(self, runner: Runner, batch_idx: int, data_batch: Batch, outputs: Sequence[Any]) -> None:
+        if self.test_out_dir is None:
+            return
+        for inputs, sample in zip(_inputs(data_batch), outputs, strict=True):
+            target = free_path(Path(self.test_out_dir, f"{Path(sample.img_path).stem}.png"), self._taken)
+            mmcv.imwrite(self._drawing(runner.test_dataloader, inputs, sample)[..., ::-1], str(target))
+
+    def _drawing(self, loader: Any, inputs: Tensor, sample: Any) -> np.ndarray:
+        """Draw on the clips of a video, or on the image file, whose size the annotations have."""
+        picture = contact_sheet(inputs) if inputs.ndim == 5 else mmcv.imread(sample.img_path, channel_order="rgb")
+        return draw_prediction(picture, sample.cpu(), Classes(loader.dataset.metainfo), score_threshold=self.score_thr)
 
 
 def draw_prediction(
@@ -31,24 +84,23 @@ def draw_prediction(
     classes: Classes,
     *,
     score_threshold: float = 0.3,
-    with_truth: bool = False,
     side: int | None = None,
 ) -> np.ndarray:
-    """Return a picture with a model's prediction.
+    """Return a picture with a model's prediction, and with the annotations of the sample, if it has any.
 
     Objects get a box, a mask and a label; beside annotations, small objects are in a legend below the picture instead.
-    A segmentation gets masks, and a legend below. A classification has its best classes below, under the annotated one.
+    A segmentation gets masks, and a legend below. The annotations of both are in a second picture on the left. A classification
+    has its best classes below, under the annotated one.
 
     Args:
         picture: the image as it was read.
         sample: a data sample of mmdet, mmseg or mmpretrain, at the picture's size.
         classes: names and colours.
         score_threshold: lowest score of an object that is drawn.
-        with_truth: draw the annotations, too; objects and segments in a second picture on the left.
         side: longer side of the drawing, or of each of the two; if None, at least :data:`LONGER_SIDE`.
     """
     canvas, scale = _resize(picture, side)
-    if not with_truth:
+    if not any(name in sample for name in ("gt_instances", "gt_sem_seg", "gt_label")):
         return _panel(canvas, scale, sample, "pred", classes, score_threshold)
     if "pred_label" in sample:
         titles = {"gt": "annotation", "pred": "prediction"}
@@ -64,27 +116,52 @@ def draw_truth(picture: np.ndarray, sample: Any, classes: Classes, title: str) -
     return _panel(*_resize(picture), sample, "gt", classes, 0.0, title)
 
 
-def has_truth(sample: Any) -> bool:
-    """Return whether a data sample has annotations."""
-    if "gt_instances" in sample:
-        return len(sample.gt_instances) > 0
-    return "gt_sem_seg" in sample or "gt_label" in sample
+def draw_samples(config: Mapping[str, Any], number: int, path: Path) -> None:
+    """Draw samples of a data set with their annotations and names on one sheet, after all steps of its pipeline.
+
+    Test pipelines resize images before they load annotations, which then have the size of the file.
+    """
+    from torchvision.utils import make_grid
+
+    set_random_seed(0)  # choice and augmentation
+    dataset = DATASETS.build(config)
+    inner = dataset
+    while hasattr(inner, "dataset"):
+        inner = inner.dataset
+    steps = [type(step).__name__ for step in inner.pipeline.transforms]
+    unresized = "LoadAnnotations" in steps and any("Resize" in step for step in steps[: steps.index("LoadAnnotations")])
+    cells = []
+    for index in np.random.permutation(len(dataset))[:number]:
+        sample = dataset[int(index)]
+        inputs, truth = sample["inputs"], sample["data_samples"]
+        if inputs.ndim == 5:
+            picture = contact_sheet(inputs)
+        elif unresized:
+            picture = mmcv.imread(truth.img_path, channel_order="rgb")
+        else:  # pipelines may leave floating-point values, and beyond those of 8 bits
+            picture = inputs.flip(0).permute(1, 2, 0).clamp(0, 255).byte().contiguous().numpy()
+        drawn = draw_truth(picture, truth, Classes(dataset.metainfo), Path(truth.get("img_path", "")).name)
+        cell = mmcv.imrescale(drawn, (_CELL - 8, _CELL - 8))
+        cells.append(torch.from_numpy(mmcv.impad(cell, shape=(_CELL, _CELL), pad_val=(255,) * 3)).permute(2, 0, 1))
+    sheet = make_grid(torch.stack(cells), math.ceil(math.sqrt(len(cells))), padding=0, pad_value=255)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    mmcv.imwrite(sheet.permute(1, 2, 0).numpy()[..., ::-1], str(path))
+    print(f"samples: {path}")
 
 
-def write_video(path: str | Path, frames: Iterable[np.ndarray], rate: float) -> None:
-    """Write frames ``[H, W, 3]`` (RGB, uint8) as MPEG-4 at ``rate`` per second; nothing after an error or without frames."""
-    import supervision as sv
+def contact_sheet(clips: Tensor, min_height: int = 128) -> np.ndarray:
+    """Return the frames of clips ``[V, 3, T, H, W]`` (BGR, uint8) as ``[height, width, 3]`` (RGB), each clip in a row.
 
-    frames = iter(frames)
-    if (first := next(frames, None)) is None:
-        return
-    height, width = first.shape[:2]
-    with (
-        atomic_path(path, Path(path).suffix) as partial,
-        sv.VideoSink(str(partial), sv.VideoInfo(width=width, height=height, fps=rate)) as sink,
-    ):
-        for frame in chain([first], frames):
-            sink.write_frame(np.ascontiguousarray(frame[..., ::-1]))
+    Frames lower than ``min_height`` are enlarged by an integer factor, so that labels on them are readable. Between frames and
+    rows are :data:`GAP` white pixels.
+    """
+    from torchvision.utils import make_grid
+
+    frames = clips.flip(1).transpose(1, 2).flatten(0, 1)  # [V T, 3, H, W]
+    factor = max(1, -(-min_height // frames.shape[2]))
+    frames = frames.repeat_interleave(factor, 2).repeat_interleave(factor, 3)
+    sheet = make_grid(frames, clips.shape[2], GAP, pad_value=255)[:, GAP:-GAP, GAP:-GAP]
+    return sheet.permute(1, 2, 0).cpu().numpy()
 
 
 def free_path(target: Path, taken: set[Path]) -> Path:
@@ -95,6 +172,11 @@ def free_path(target: Path, taken: set[Path]) -> Path:
         free = target.with_stem(f"{target.stem}_{number}")
     taken.add(free.resolve())
     return free
+
+
+def _inputs(batch: Batch) -> Any:
+    """Return the inputs of a batch, or of its first view under test-time augmentation."""
+    return (batch if isinstance(batch, Mapping) else batch[0])["inputs"]
 
 
 def _resize(picture: np.ndarray, side: int | None = None) -> tuple[np.ndarray, float]:

@@ -167,7 +167,7 @@ def test_boxes_are_drawn_where_the_objects_are(demo, mmlisa, monkeypatch):
 
     seen = []
     monkeypatch.setattr(
-        "mmlisa.visualization.samples.draw_truth", lambda image, sample, *_: seen.append((image, sample)) or image
+        "mmlisa.visualization.overlays.draw_truth", lambda image, sample, *_: seen.append((image, sample)) or image
     )
     options = ["val_dataloader.dataset.pipeline.1.scale=(320,320)"]
     mmlisa("check-data", CONFIGS["mask_rcnn"], "--draw", "2", "--split", "val", *data(demo), *options)

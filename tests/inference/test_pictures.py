@@ -2,8 +2,6 @@
 
 import json
 
-import cv2
-import mmcv
 import numpy as np
 import pytest
 from PIL import Image
@@ -59,10 +57,11 @@ def test_the_other_tasks_as_data():
 
 def test_inputs_that_cannot_be_read_do_not_end_the_rest(model, demo, noise, tmp_path):
     Image.new("RGB", (3000, 2)).save(tmp_path / "thin.png")
-    names = [demo[1] / "none.jpg", demo[1] / "random.pth", tmp_path / "thin.png", noise]
+    names = [demo[1] / "none.jpg", demo[1] / "random.pth", "clip.mp4", tmp_path / "thin.png", noise]
     *failed, thin, last = predict(model, tmp_path / "out", *names)
-    assert [one.target for one in failed] == [None, None]
+    assert [one.target for one in failed] == [None] * 3
     assert all(str(one.source) in one.summary for one in failed)
+    assert "takes images" in failed[2].summary
     assert thin.target or "thin.png" in thin.summary
     assert last.target.name == "noise.png"
 
@@ -94,24 +93,3 @@ def test_inputs_of_one_stem_and_the_inputs_themselves_are_not_overwritten(quick,
     found = predict(quick, tmp_path, *inputs, inputs[0])
     assert [one.target.name for one in found] == ["a_2.png", "a_3.png", "a_4.png", "a_2_2.png"]
     assert inputs[0].read_bytes() == before
-
-
-def test_a_video(model, tmp_path):
-    path = tmp_path / "clip.avi"
-    writer = cv2.VideoWriter(str(path), cv2.VideoWriter_fourcc(*"MJPG"), 5, (64, 48))
-    for value in (0, 100, 200):
-        writer.write(np.full((48, 64, 3), [value, value // 2, 0], np.uint8))  # blue, green, red
-    writer.release()
-    cv2.imwrite(str(tmp_path / "frame.png"), mmcv.VideoReader(str(path))[2])
-    (tmp_path / "broken.mp4").write_bytes(b"no video")
-    inputs = [path, tmp_path / "broken.mp4", tmp_path / "frame.png"]
-    (_, target, _, frames), broken, (*_, alone) = predict(model, tmp_path / "out", *inputs)
-    assert len(frames) == 3
-    assert frames[2] == alone
-    video = cv2.VideoCapture(str(target))
-    assert video.get(cv2.CAP_PROP_FPS) == 5
-    # Each frame beneath what a random model drew on it.
-    for value in (0, 100, 200):
-        assert video.read()[1].mean((0, 1)) == pytest.approx([value, value // 2, 0], abs=80)
-    assert broken.target is None
-    assert "broken.mp4" in broken.summary

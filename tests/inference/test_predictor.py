@@ -1,14 +1,23 @@
-"""Checkpoints have the interface of exported files."""
+"""Checkpoints have the interface of exported files, which run in MMEngine's runner."""
 
 from copy import deepcopy
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import torch
 from mmdet.registry import TRANSFORMS
+from mmengine.model import BaseModel
 from mmengine.registry import init_default_scope
+from mmengine.structures import BaseDataElement
 
+from helpers.exported import detector
 from mmlisa import runtime
-from mmlisa.inference.predictor import Predictor
+from mmlisa.datasets.demo import make_demo
+from mmlisa.inference.load import DEMO, DEMO_CONFIG
+from mmlisa.inference.predictor import ExportedModel, Predictor, check_exported_classes, exported_config
+from mmlisa.training.config import load_config
+from mmlisa.training.runner import build_runner
 
 
 def test_a_checkpoint_has_the_interface_of_an_exported_file(model, noise):
@@ -35,3 +44,73 @@ def test_a_new_style_config_holds_classes_instead_of_names(demo, noise):
     for step in cfg.test_dataloader.dataset.pipeline:
         step.type = TRANSFORMS.get(step.type)
     assert len(Predictor(cfg, str(demo[1] / "random.pth"), device="cpu").predict(noise, 0.0).boxes) > 2
+
+
+@pytest.mark.parametrize(("uint8", "channels"), [(False, "RGB"), (True, "BGR")])
+def test_an_exported_video_classifier_gets_the_input_of_its_file(uint8, channels):
+    model, seen = ExportedModel.__new__(ExportedModel), []
+    BaseModel.__init__(model)
+    model.exported = SimpleNamespace(
+        task="video",
+        metadata=dict(mean=[1] * 3, std=[2] * 3, uint8=uint8, channels=channels),
+        run=lambda clips: seen.append(clips) or [np.float32([[0.2, 0.8], [0.6, 0.4]])],
+    )
+    views = torch.arange(3, dtype=torch.uint8).view(1, 3, 1, 1, 1).expand(2, 3, 1, 2, 2)  # BGR
+    (found,) = model.test_step(dict(inputs=[views], data_samples=[BaseDataElement()]))
+    assert found.pred_score.tolist() == pytest.approx([0.4, 0.6])
+    order = [2, 1, 0] if channels == "RGB" else [0, 1, 2]
+    assert seen[0][0, :, 0, 0, 0].tolist() == (order if uint8 else [(value - 1) / 2 for value in order])
+    assert seen[0].dtype == (np.uint8 if uint8 else np.float32)
+
+
+def test_an_exported_detector_is_evaluated_with_all_its_boxes(noise, tmp_path):
+    """Not only with those that a picture shows: an AP counts boxes of low scores, too."""
+    model = ExportedModel(str(detector(tmp_path / "model.onnx")))
+    sample = BaseDataElement(metainfo=dict(img_path=str(noise)))
+    (found,) = model.test_step({"inputs": [torch.zeros(3, 8, 8)], "data_samples": [sample]})
+    assert found.pred_instances.scores.tolist() == pytest.approx([0.9, 0.2])
+
+
+def test_a_data_preprocessor_beside_the_model_is_not_passed_to_an_exported_file(tmp_path):
+    cfg = load_config("classifier_hylisanet_demo.py", work_dir=str(tmp_path))
+    cfg.data_preprocessor = cfg.model.pop("data_preprocessor")
+    runner = build_runner(exported_config(cfg, detector(tmp_path / "model.onnx")), 1.0, verbose=False)
+    assert type(runner.model) is ExportedModel
+    assert cfg.data_preprocessor is not None, "the config itself stays"
+
+
+@pytest.mark.parametrize(
+    ("classes", "message"),
+    [
+        (("cat", "dog"), None),
+        (("dog", "cat"), "label 0 is 'cat' in the file and 'dog' in the test data"),
+        (("cat",), "label 1 is 'dog' in the file and None in the test data"),
+        (("cat", "dog", "cow"), "label 2 is None in the file"),
+        (None, "not known"),
+    ],
+)
+def test_a_file_of_other_classes_than_the_test_data_is_refused(classes, message, tmp_path):
+    notes, model = [], ExportedModel(str(detector(tmp_path / "model.onnx")))
+    data = SimpleNamespace(dataset=SimpleNamespace(metainfo=dict(classes=classes)))
+    runner = SimpleNamespace(model=model, test_dataloader=data, logger=SimpleNamespace(warning=notes.append))
+    if classes and message:
+        with pytest.raises(ValueError, match=message):
+            check_exported_classes(runner)
+    else:
+        check_exported_classes(runner)
+    assert len(notes) == (classes is None)
+
+
+@pytest.mark.nightly
+def test_the_shipped_file_has_the_accuracy_of_its_checkpoint(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    make_demo(tmp_path / "data" / "demo", num_images={"train": 1, "val": 24}, progress=False)
+    cfg = load_config(DEMO_CONFIG, work_dir="run")
+    cfg.load_from = str(DEMO / "model.pth")
+    expected, found = (
+        build_runner(each, 1.0, verbose=False).test() for each in (cfg, exported_config(cfg, DEMO / "model.onnx"))
+    )
+    assert found.keys() == expected.keys()
+    for metric in ("coco/bbox_mAP", "coco/segm_mAP"):
+        assert expected[metric] > 0.5
+        assert found[metric] == pytest.approx(expected[metric], abs=0.002), metric

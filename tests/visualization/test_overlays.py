@@ -1,6 +1,9 @@
-"""Where things are drawn, in which colour, and that labels stay off the objects."""
+"""Where things are drawn, in which colour, that labels stay off the objects, and which pictures a hook draws."""
 
-import cv2
+import subprocess
+import sys
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import torch
@@ -8,10 +11,11 @@ from mmdet.structures import DetDataSample
 from mmengine.structures import InstanceData, PixelData
 from mmpretrain.structures import DataSample
 from mmseg.structures import SegDataSample
+from PIL import Image
 
 from mmlisa.classes import Classes
-from mmlisa.visualization import overlays
-from mmlisa.visualization.overlays import draw_prediction, draw_truth, has_truth, write_video
+from mmlisa.visualization import OverlayHook, overlays
+from mmlisa.visualization.overlays import GAP, contact_sheet, draw_prediction, draw_truth
 
 CLASSES = Classes({"classes": ("cat", "cup"), "palette": [(250, 0, 0), (0, 0, 250)]})
 GREY = np.full((160, 160, 3), 128, np.uint8)  # enlarged four times
@@ -61,10 +65,8 @@ def test_scores_below_the_threshold_are_not_drawn():
 
 def test_annotations_are_drawn_on_the_left():
     sample = detections([(10, 10, 90, 90)], [0], [0.9])
-    assert not has_truth(sample)
     sample.gt_instances = InstanceData(bboxes=torch.tensor([[100.0, 100.0, 150.0, 150.0]]), labels=torch.tensor([1]))
-    assert has_truth(sample)
-    drawing = draw_prediction(GREY, sample, CLASSES, with_truth=True)
+    drawing = draw_prediction(GREY, sample, CLASSES)
     assert drawing.shape[1] == 2 * 640 + 8
     halves = drawing[:, :640], drawing[:, 648:]
     blue, red = (
@@ -82,7 +84,7 @@ def test_without_annotations_the_picture_stays_as_it_is():
 def test_classes_are_written_below_the_picture():
     """The annotated one above the predicted ones, of which the best comes first."""
     sample = DataSample().set_pred_score(torch.tensor([0.1, 0.9])).set_pred_label(1).set_gt_label(0)
-    drawing = draw_prediction(GREY, sample, CLASSES, with_truth=True)
+    drawing = draw_prediction(GREY, sample, CLASSES)
     assert drawing.shape[1] == 640
     assert (drawing[:640] == 128).all()
     cat, cup = (
@@ -103,22 +105,6 @@ def test_a_segmentation_has_fills_and_a_legend():
     assert (picture[320, 320] == np.round(np.array((128, 128, 128)) * 0.6 + np.array((250, 0, 0)) * 0.4)).all()
     assert (picture[10, 10] == 128).all(), "the background stays as it is"
     assert (strip == (250, 0, 0)).all(-1).any()
-
-
-def test_drawings_of_one_size_whatever_is_found():
-    """A video has one size."""
-    shapes = set()
-    for top in (0, 40):
-        labels = torch.zeros(1, 160, 160, dtype=torch.long)
-        labels[:, :top] = 1
-        shapes.add(draw_prediction(GREY, SegDataSample(pred_sem_seg=PixelData(data=labels)), CLASSES).shape)
-    assert len(shapes) == 1
-
-
-def test_a_video_keeps_its_colours(tmp_path):
-    write_video(tmp_path / "red.mp4", [np.full((64, 64, 3), (200, 0, 0), np.uint8)] * 3, 5)
-    _, frame = cv2.VideoCapture(str(tmp_path / "red.mp4")).read()
-    np.testing.assert_allclose(frame[32, 32], (0, 0, 200), atol=20)  # BGR
 
 
 def test_classes_without_names_and_colours():
@@ -158,10 +144,80 @@ def test_beside_annotations_small_objects_are_named_below():
     """Text would cover them; the other object has its text above."""
     sample = detections([(20, 20, 28, 28), (60, 60, 120, 120)], [0, 1], [0.9, 0.9])
     sample.gt_instances = InstanceData(bboxes=torch.zeros(0, 4), labels=torch.zeros(0, dtype=int))
-    drawing = draw_prediction(GREY, sample, CLASSES, with_truth=True, side=320)
+    drawing = draw_prediction(GREY, sample, CLASSES, side=320)
     assert drawing.shape[1] == 2 * 320 + 8
     picture, strip = drawing[:320, 328:], drawing[320:, 328:]
     texts = [(picture == CLASSES.colour(label)).all(-1).sum() for label in (0, 1)]
     assert texts[0] < 250 < 500 < texts[1]
     swatches = [(strip == CLASSES.colour(label)).all(-1).any() for label in (0, 1)]
     assert swatches == [True, False]
+
+
+def test_contact_sheet():
+    """Frames of one colour each, enlarged by three."""
+    clips = torch.randint(0, 256, (2, 3, 5, 1, 1), dtype=torch.uint8).expand(2, 3, 5, 6, 7)
+    sheet = contact_sheet(clips, min_height=13)
+    assert sheet.shape == (2 * 18 + GAP, 5 * 21 + 4 * GAP, 3)
+    for view, time in np.ndindex(2, 5):
+        y, x = view * (18 + GAP), time * (21 + GAP)
+        assert (sheet[y : y + 18, x : x + 21, ::-1] == clips[view, :, time, 0, 0].numpy()).all()
+        assert (sheet[y : y + 18, x - GAP : x] == 255).all()
+
+
+@pytest.fixture
+def run(tmp_path):
+    """A runner as the hook sees it, and two batches of four images: one name in two folders among them."""
+    samples = []
+    for i in range(8):
+        path = tmp_path / f"class{i % 2}" / f"{i // 2}.jpg"
+        path.parent.mkdir(exist_ok=True)
+        Image.new("RGB", (40, 30), (10 * i, 0, 0)).save(path)
+        sample = DataSample(metainfo={"img_path": str(path)})
+        samples.append(sample.set_gt_label(i % 2).set_pred_label(0).set_pred_score(torch.tensor([0.7, 0.3])))
+    loader = SimpleNamespace(dataset=SimpleNamespace(metainfo={"classes": ("cat", "cup")}))
+    drawn = []
+    visualizer = SimpleNamespace(add_image=lambda name, image, step: drawn.append((name, image.shape, step)))
+    runner = SimpleNamespace(val_dataloader=loader, test_dataloader=loader, visualizer=visualizer, iter=400)
+    batches = [(torch.zeros(4, 3, 8, 8), samples[:4]), (torch.zeros(4, 3, 8, 8), samples[4:])]
+    return runner, batches, drawn
+
+
+def test_every_third_image_of_a_validation_goes_to_the_backends(run):
+    runner, batches, drawn = run
+    hook = OverlayHook(interval=3)
+    for _ in range(2):
+        hook.before_val_epoch(runner)
+        for i, (inputs, outputs) in enumerate(batches):
+            hook.after_val_iter(runner, i, {"inputs": inputs}, outputs)
+    assert [(name, step) for name, _, step in drawn] == [("0", 400), ("1", 400), ("3", 400)] * 2
+    (shape,) = {shape for _, shape, _ in drawn}
+    assert shape[1] == 640
+    assert shape[0] > 480, "annotation and prediction below the picture"
+
+
+def test_all_of_a_test_go_into_the_folder(run, tmp_path):
+    runner, batches, drawn = run
+    hook = OverlayHook(interval=3, test_out_dir=str(tmp_path / "shown"))
+    for i, (inputs, outputs) in enumerate(batches):
+        views = [{"inputs": inputs}] * 2  # of test-time augmentation
+        hook.after_test_iter(runner, i, views if i else {"inputs": inputs}, outputs)
+    names = sorted(path.name for path in (tmp_path / "shown").iterdir())
+    assert names == sorted(f"{i}{end}.png" for i in range(4) for end in ("", "_2"))
+    with Image.open(tmp_path / "shown" / "3_2.png") as picture:
+        assert np.asarray(picture)[100, 100].tolist() == [70, 0, 0], "red, as the file"
+    assert not drawn
+
+
+def test_hooks_exports_and_checkpoints_need_neither_supervision_nor_matplotlib():
+    code = """
+import sys
+
+sys.modules |= dict.fromkeys(("supervision", "matplotlib"))
+import mmlisa.export
+import mmlisa.inference.predictor
+import mmlisa.inference.tiled
+from mmlisa.registry import HOOKS
+
+HOOKS.get("mmlisa.TrainingCurvesHook")
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)

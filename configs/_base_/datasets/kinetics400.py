@@ -27,7 +27,7 @@ _crop = [
     dict(type="RandomResizedCrop", scale=224, interpolation="bicubic"),
 ]
 train_pipeline = [
-    dict(type="mmlisa.LoadClips", length=16, stride=4, num_clips=2, random=True, on_corrupt="skip"),
+    dict(type="mmlisa.LoadClips", length=16, stride=4, num_clips=2, random=True),
     dict(
         type="mmlisa.PerFrame",
         transforms=[*_crop, dict(type="RandomFlip", prob=0.5, direction="horizontal"), *augmentation],

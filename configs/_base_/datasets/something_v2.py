@@ -8,7 +8,7 @@ _crop = [
     dict(type="RandomResizedCrop", scale=224, interpolation="bicubic"),
 ]
 train_pipeline = [
-    dict(type="mmlisa.LoadClips", length=8, random=True, on_corrupt="skip"),
+    dict(type="mmlisa.LoadClips", length=8, random=True),
     dict(type="mmlisa.PerFrame", transforms=[*_crop, *_base_.augmentation]),
     dict(type="mmlisa.PackClips"),
 ]

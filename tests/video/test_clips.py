@@ -1,4 +1,4 @@
-"""Positions against positions written out by hand, their clips, and frames changed as mmpretrain and mmcv change images."""
+"""Lists of videos, the frames of clips, written out by hand, and frames changed as mmpretrain and mmcv change images."""
 
 import random
 
@@ -8,11 +8,11 @@ import torch
 from mmengine.dataset import Compose
 from mmengine.registry import DefaultScope
 
-from helpers.numbered_frames import number_of, numbered_frames
-from mmlisa.video import LoadClips, PackClips, PerFrame
-from mmlisa.video.transforms import dense_positions, uniform_positions
-from mmlisa.visualization.overlays import write_video
+from helpers.numbered_frames import number_of, numbered_frames, write_video
+from mmlisa.video import LoadClips, PackClips, PerFrame, VideoDataset
+from mmlisa.video.clips import dense_positions, read_frames, uniform_positions
 
+CLASSES = ("a", "b")
 AUGMENTATION = [
     dict(type="ResizeEdge", scale=40, edge="short"),
     dict(type="RandomResizedCrop", scale=32, interpolation="bicubic"),
@@ -34,6 +34,40 @@ def numbers(clips: list) -> list[list[int]]:
 
 def seed(value: int) -> None:
     random.seed(value), np.random.seed(value), torch.manual_seed(value)
+
+
+def listed(tmp_path, text: str, **options) -> VideoDataset:
+    (tmp_path / "list.txt").write_text(text)
+    return VideoDataset(ann_file="list.txt", data_root=str(tmp_path), **options)
+
+
+def test_lines_of_a_list(tmp_path):
+    dataset = listed(
+        tmp_path, "air drumming/one two.mp4 300 1\n\nframes/b 24 0\n", data_prefix="videos", classes=CLASSES
+    )
+    paths, counts, labels = zip(
+        *((info["img_path"], info["num_frames"], info["gt_label"]) for info in map(dataset.get_data_info, range(2))),
+        strict=True,
+    )
+    assert paths == (f"{tmp_path}/videos/air drumming/one two.mp4", f"{tmp_path}/videos/frames/b")
+    assert (counts, labels) == ((300, 24), (1, 0))
+    assert dataset.CLASSES == CLASSES
+
+
+@pytest.mark.parametrize("text", ["a.mp4 0\n", "b.mp4 10 smile\n", "a.mp4 0 1\n", "a.mp4 10 2\n"])
+def test_a_mistake_in_a_list_is_quoted(tmp_path, text):
+    with pytest.raises(ValueError, match=rf"list\.txt: '{text.strip()}'"):
+        listed(tmp_path, f"fine.mp4 3 0\n{text}", classes=CLASSES)
+
+
+# Forwards, backwards, a repetition, and a distance that is sought instead of read.
+@pytest.mark.parametrize("positions", [[0], [3, 4, 9], [49, 2, 2], [1, 45], list(range(0, 50, 7))])
+def test_frames_are_read_by_their_numbers(video, positions):
+    frames = read_frames(video, positions)
+    assert sorted(frames) == sorted(set(positions))
+    for position, frame in frames.items():
+        assert frame.shape == (16, 48, 3)
+        assert number_of(frame) == position
 
 
 def test_dense_random_starts_reach_every_place_and_no_further():
@@ -75,12 +109,15 @@ def test_clips_of_a_video(video):
 
 
 def test_damaged_and_short_videos(video, tmp_path):
+    """A test stops, a training takes another video; a path without a file stops both."""
     damaged, short = tmp_path / "damaged.mp4", tmp_path / "short.mp4"
     damaged.write_bytes(video.read_bytes()[:500])
-    write_video(short, numbered_frames(3), 8)
-    with pytest.raises(ValueError, match=r"damaged\.mp4 cannot be opened.*on_corrupt='skip'"):
+    write_video(short, numbered_frames(3))
+    with pytest.raises(ValueError, match=r"damaged\.mp4 cannot be opened"):
         LoadClips(2)({"img_path": str(damaged)})
-    assert LoadClips(2, on_corrupt="skip")({"img_path": str(damaged)}) is None
+    assert LoadClips(2, random=True)({"img_path": str(damaged)}) is None
+    with pytest.raises(FileNotFoundError, match="folder"):
+        LoadClips(2, random=True)({"img_path": str(tmp_path)})
     # The list says 9 frames, the file has 3.
     with pytest.raises(ValueError, match=r"short\.mp4 ends early"):
         LoadClips(2)({"img_path": str(short), "num_frames": 9})
