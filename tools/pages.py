@@ -38,13 +38,18 @@ def read_rows(name: str) -> list[dict[str, str]]:
 
 def channels() -> str:
     """Return channels and strides of every arch of every backbone; the backbones are built on the meta device."""
+    import torch
+
     from mmlisa.models import backbones
-    from mmlisa.models.feature_maps import feature_maps
 
     table = "| backbone | arch | out_indices | channels | strides |\n|---|---|---|---|---|\n"
     for name in sorted(backbones.__all__, key=str.lower):
         for arch in getattr(backbones, name).arch_settings:
-            columns = [" ".join(map(str, column)) for column in zip(*feature_maps(name, arch), strict=True)]
+            with torch.device("meta"):
+                built = getattr(backbones, name)(arch)
+            columns = [
+                " ".join(map(str, c)) for c in (built.out_indices, built.feature_channels, built.feature_strides)
+            ]
             table += f"| {name} | {arch} | {' | '.join(columns)} |\n"
     return table
 

@@ -1,4 +1,4 @@
-"""Published networks whose weights hosts take, and the tables of names that several hosts share.
+"""Names of hosts elsewhere: in timm, and of published networks whose weights they take; tables that several hosts share.
 
 A host lists its networks in ``Backbone.published``, each with the table that leads from their names to its own. The names of
 OpenMMLab's libraries (mmdetection, mmsegmentation, mmpretrain) lead to those of the networks' authors first.
@@ -41,6 +41,27 @@ class Network:
         """Return whether ``state`` holds this network."""
         # A LiSANet has PVTv2's names, too.
         return all(key in state for key in self.keys) and not any(name.endswith(".attn.kernel_a") for name in state)
+
+
+@dataclass(frozen=True)
+class TimmNames:
+    """Names of a host's archs in timm, and their classifiers.
+
+    Attributes:
+        name: pattern of the names, such as ``'flatten_swin_{}'``.
+        archs: archs by the text in the place of ``{}``.
+        hidden: options of the classifier's :func:`mmlisa.models.layers.blocks.hidden_layers`; None for a linear classifier.
+        pool: ``'avg'`` or ``'token'``, the classifier's pooling.
+        crop_pct: timm's, of its tests: the part of a resized image that the network sees.
+        crop_mode: timm's, of its tests: ``'squash'`` resizes without keeping the ratio of the sides.
+    """
+
+    name: str
+    archs: dict[str, str]
+    hidden: dict[str, Any] | None = None
+    pool: str = "avg"
+    crop_pct: float = 0.875
+    crop_mode: str = "center"
 
 
 def split_projections(state: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -11,6 +11,7 @@ from os import PathLike
 from typing import Any, NamedTuple
 
 from timm.data import IMAGENET_DEFAULT_MEAN, IMAGENET_DEFAULT_STD
+from timm.layers import global_pool_nlc
 from timm.models import build_model_with_cfg, generate_default_cfgs, register_model
 from timm.models import create_model as create_timm_model
 from timm.models._features import FeatureGetterNet, feature_take_indices
@@ -20,9 +21,10 @@ from mmlisa.errors import UserError
 from mmlisa.registry import WEIGHT_INITIALIZERS
 
 from . import backbones
-from .backbones.base import Backbone, TimmNames
+from .backbones.base import Backbone
+from .layers.blocks import hidden_layers
 from .layers.tokens import to_map, to_tokens
-from .mlp_head import hidden_layers
+from .published import TimmNames
 
 
 class Network(NamedTuple):
@@ -34,13 +36,6 @@ class Network(NamedTuple):
 
 
 NETWORKS: dict[str, Network] = {}  # by their timm names
-
-# Poolings of tokens ``[B, prefix + N, C]`` under timm's names.
-POOLS: dict[str, Callable[[Tensor, int], Tensor]] = {
-    "avg": lambda x, prefix: x[:, prefix:].mean(1),
-    "max": lambda x, prefix: x[:, prefix:].amax(1),
-    "token": lambda x, prefix: x[:, 0],
-}
 
 
 class ClassifierHead(nn.Module):
@@ -61,7 +56,7 @@ class ClassifierHead(nn.Module):
         self.before = tuple(layers)
 
     def reset(self, num_classes: int, global_pool: str) -> None:
-        """Build a classifier, an identity if ``num_classes`` is 0, behind a pooling of :data:`POOLS`."""
+        """Build a classifier, an identity if ``num_classes`` is 0, behind a pooling."""
         fc = nn.Linear(self.width, num_classes) if num_classes else nn.Identity()
         if num_classes:
             nn.init.trunc_normal_(fc.weight, std=0.02)
@@ -73,22 +68,17 @@ class ClassifierHead(nn.Module):
         """A map ``[B, C, H, W]``, or tokens ``[B, prefix + N, C]`` -> ``[B, num_classes]``; without pooling ``x``."""
         if not self.global_pool:
             return x
-        x = POOLS[self.global_pool](x if self.prefix else to_tokens(x), self.prefix)
+        x = global_pool_nlc(x if self.prefix else to_tokens(x), self.global_pool, self.prefix)
         for name in self.before:
             x = getattr(self, name)(x)
         return x if pre_logits else getattr(self, self.classifier)(x)
 
 
 class Classifier(nn.Module):
-    """A network of :data:`NETWORKS` with the interface of timm's classifiers.
+    """A network of :data:`NETWORKS` with the interface of timm's classifiers, and the options of :func:`create_model`.
 
     Its parameters have the names of an mmpretrain ``ImageClassifier``, ``backbone.*`` and ``head.*``. A level is a stage; the
-    blocks of a plain ViT are its stages.
-
-    Args:
-        name: a key of :data:`NETWORKS`.
-        num_classes, global_pool, drop_rate, in_chans, img_size, options: see :func:`create_model`.
-        levels: those whose norms a ``features_only`` model needs, which has no hidden layer; None for a classifier.
+    blocks of a plain ViT are its stages. A ``features_only`` model has the norms of ``levels``, and no hidden layer.
     """
 
     def __init__(
@@ -147,21 +137,10 @@ class Classifier(nn.Module):
         intermediates_only: bool = False,
         output_dict: bool = False,
     ) -> list[Any] | tuple[Tensor, list[Any]] | dict[str, Any]:
-        """Return the outputs of the levels, and the last one as :meth:`forward_features` returns it.
+        """Return the outputs of the levels, and the last one as :meth:`forward_features` returns it; the options are timm's.
 
-        Args:
-            x: image ``[B, in_chans, H, W]``.
-            indices: levels; a number n for the last n, None for all.
-            return_prefix_tokens: of networks with a class token, return pairs of a map and the prefix tokens ``[B, 1, C]``.
-            norm: apply the norms of the backbone's maps.
-            stop_early: skip the levels after the last of ``indices``; the last output is then that level's.
-            output_fmt: ``'NCHW'`` for maps ``[B, C, H, W]``, ``'NLC'`` for tokens ``[B, H W, C]``.
-            intermediates_only: return the list alone, and skip the levels after the last of ``indices``.
-            output_dict: return a dict of ``image_features``, ``image_intermediates``, ``image_intermediates_prefix``.
-
-        Raises:
-            UserError: another format.
-            AssertionError: an index out of range (timm's).
+        With ``norm``, the levels have the norms of the backbone's maps. The ``output_fmt`` of maps is ``'NCHW'``, of tokens
+        ``'NLC'``; another one is a UserError.
         """
         if output_fmt not in ("NCHW", "NLC"):
             raise UserError(f"output_fmt={output_fmt!r}; it must be 'NCHW' or 'NLC'")
@@ -193,15 +172,13 @@ class Classifier(nn.Module):
         return getattr(self.head, self.head.classifier)
 
     def reset_classifier(self, num_classes: int, global_pool: str | None = None) -> None:
-        """Replace the last layer by a new one.
+        """Replace the last layer by a new one; with 0 classes, the network returns its input ``[B, head_hidden_size]``.
 
-        Args:
-            num_classes: 0 for none: the network then returns its input ``[B, head_hidden_size]``.
-            global_pool: ``'avg'``, ``'max'``, ``'token'`` for networks with a class token, or, without classes, ``''`` for the
-                output of :meth:`forward_features`; None keeps the pooling. Anything else is a UserError.
+        ``global_pool`` is ``'avg'``, ``'max'``, ``'token'`` for networks with a class token, or, without classes, ``''`` for the
+        output of :meth:`forward_features`; None keeps the pooling. Anything else is a UserError.
         """
         pool = self.head.global_pool if global_pool is None else global_pool
-        if pool not in (*POOLS, "") or (pool == "token" and not self.backbone.num_extra_tokens):
+        if pool not in ("avg", "max", "", "token" if self.backbone.num_extra_tokens else ""):
             raise UserError(f"global_pool={pool!r}; it must be 'avg', 'max', '' or, with a class token, 'token'")
         if num_classes and not pool:
             raise UserError(f"num_classes={num_classes} with global_pool=''; it must be 0")
@@ -211,10 +188,7 @@ class Classifier(nn.Module):
         self.head.to(ours.device, ours.dtype)
 
     def group_matcher(self, coarse: bool = False) -> Callable[[str], int] | dict[str, Any]:
-        """Return the layer of each parameter, as ``get_layer_depth`` counts, for timm's layer-wise learning rates.
-
-        It is a function of the parameter's name; with ``coarse``, timm's patterns for a group per stage.
-        """
+        """Return the layer of a parameter by its name, as ``get_layer_depth`` counts; with ``coarse``, a pattern per stage."""
         if coarse:
             return dict(stem=r"^backbone\.stem\.", blocks=[(r"^backbone\.stages\.(\d+)\.", None)])
         return lambda name: self.backbone.get_layer_depth(name, "backbone.")[0]
@@ -245,11 +219,6 @@ def create_model(
         features_only: the normed maps of the levels in ``out_indices`` instead of classes.
         **options: ``in_chans``, ``img_size`` (pretraining resolution); of a classifier ``num_classes``, ``global_pool``,
             ``drop_rate`` (before the last layer); of features ``out_indices``; all others are the backbone's.
-
-    Raises:
-        FileNotFoundError: no such checkpoint.
-        ConnectionError: weights that cannot be downloaded.
-        UserError: an unknown name, a checkpoint of another network, or ``pretrained=True``.
     """
     if name not in NETWORKS:
         near = get_close_matches(name, NETWORKS, n=3, cutoff=0.4)

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from mmlisa.models.layers.gated import LePE
 from mmlisa.models.layers.grids import ResizeOnLoad, stretch
+from mmlisa.models.layers.tokens import LePE
 from mmlisa.ops import agent, at_least_fp32, no_autocast, pool_landmarks
 from mmlisa.registry import MODELS
 

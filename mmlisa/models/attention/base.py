@@ -9,14 +9,14 @@ The operators document their own options and errors only. All raise UserError fo
 the call, for fewer tokens than the grid has, or for prefix tokens that they do not take.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from inspect import Parameter, signature
 from math import prod
 from typing import Any, ClassVar
 
 from torch import Tensor, nn
 
 from mmlisa.errors import UserError
-from mmlisa.models.arch import check_options
 from mmlisa.ops import beyond_fp16
 from mmlisa.registry import MODELS
 
@@ -45,6 +45,25 @@ def build_attention(
         raise UserError(f"attention={cfg!r}; its type must be one of {OPERATORS}")
     check_options(operator, options)
     return operator(channels, num_heads, grid=tuple(grid), **options)
+
+
+def check_options(cls: type, options: Iterable[str]) -> None:
+    """Check the names of keyword arguments for a class whose constructors pass them on to each other.
+
+    The message of the UserError lists the names that the class knows.
+    """
+    names: dict[str, None] = {}
+    for base in cls.__mro__:
+        arguments = signature(base.__init__).parameters.values() if "__init__" in vars(base) else ()
+        kinds = {argument.kind for argument in arguments}
+        names |= dict.fromkeys(
+            a.name for a in arguments if a.kind not in (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
+        )
+        if kinds and Parameter.VAR_KEYWORD not in kinds:
+            break
+    if unknown := [name for name in options if name not in names]:
+        names = ", ".join(name for name in names if name not in ("self", "channels", "num_heads", "grid"))
+        raise UserError(f"{cls.__name__} has no option {', '.join(map(repr, unknown))}; its options are {names}")
 
 
 class HeadedAttention(nn.Module):

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 from torch import Tensor, nn
 
-from mmlisa.models.layers.gated import GatedProjection, LePE
-from mmlisa.ops import mala, mila, rala
+from mmlisa.models.layers.tokens import LePE
+from mmlisa.ops import beyond_fp16, mala, mila, rala
 from mmlisa.registry import MODELS
 
 from .base import HeadedAttention, check_heads, check_tokens, join_heads, split_heads
@@ -30,6 +30,25 @@ class MILAAttention(nn.Module):
         check_tokens(x, grid, takes_prefix=True)
         query, key, value = (split_heads(t, self.num_heads) for t in (*self.qk(x).chunk(2, dim=2), x))
         return join_heads(mila(query, key, value, grid)) + self.lepe(x, grid)
+
+
+class GatedProjection(nn.Module):
+    """``Linear(Linear(x) * y)``: the output projection of an operator behind a gate that depends on its input.
+
+    The gate grows with the input, and so does what it multiplies: under fp16 the product is taken and projected in fp32.
+    """
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.gate = nn.Linear(channels, channels)
+        self.proj = nn.Linear(channels, channels)
+
+    def forward(self, x: Tensor, y: Tensor) -> Tensor:
+        """The operator's input and result, ``[B, N, C]`` each -> ``[B, N, C]``."""
+        gate = self.gate(x)
+        context, dtype = beyond_fp16(x, self)
+        with context:
+            return self.proj(gate.to(dtype) * y.to(dtype))
 
 
 class GatedLinearAttention(HeadedAttention):

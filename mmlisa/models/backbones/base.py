@@ -1,25 +1,28 @@
 """The base of all backbones: a stem, stages of blocks, and one map per returned stage."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from copy import deepcopy
+from functools import partial
+from math import prod, sqrt
 from typing import Any, ClassVar, NamedTuple
 
 import torch
 from mmengine.model import BaseModule
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
-from torch.utils.checkpoint import checkpoint
 
 from mmlisa.errors import UserError
-from mmlisa.models.arch import check_options, check_stages, look_up_arch, parse_image_size, parse_mixers
+from mmlisa.models.attention.base import build_attention, check_options
 from mmlisa.models.init_cfg import loading_from_init_cfg
-from mmlisa.models.layers.init import init_linear
-from mmlisa.models.layers.tokens import ConvStack, norm_tokens, to_map
-from mmlisa.models.published import Network, Rules
+from mmlisa.models.layers.blocks import Block, LayerNorm, Stage
+from mmlisa.models.layers.tokens import ConvStack, PatchEmbed, norm_tokens, to_map
+from mmlisa.models.published import Network, Rules, TimmNames
 
 MIN_IMAGE_SIZE = 32
 # By the axes of the grid. In this memory format, conversions between maps and tokens are views.
 _CHANNELS_LAST = {2: torch.channels_last, 3: torch.channels_last_3d}
+# Token mixers by the letter that chooses them for a stage.
+MIXERS = {"A": "or L, the operator of attention", "C": "separable convolution", "S": "the backbone's own attention"}
 
 
 def _name(operator: Any) -> Any:
@@ -37,75 +40,12 @@ def keep_frozen(model: nn.Module, frozen: Iterable[nn.Module], norm_eval: bool) 
                 module.eval()
 
 
-class Stage(nn.Module):
-    """A downsampling, blocks and a norm, each of them optional.
-
-    Args:
-        blocks: each called as ``block(x: [B, N, C], grid) -> [B, N, C]``.
-        downsample: a module from maps ``[B, C_in, *grid]`` to tokens ``[B, N, C]`` and their grid.
-        norm: of the tokens that the stage returns.
-        with_cp: recompute the downsampling and each block in the backward pass.
-    """
-
-    def __init__(
-        self,
-        blocks: Iterable[nn.Module] = (),
-        *,
-        downsample: nn.Module | None = None,
-        norm: nn.Module | None = None,
-        with_cp: bool = False,
-    ) -> None:
-        super().__init__()
-        self.downsample, self.blocks, self.norm, self.with_cp = downsample, nn.ModuleList(blocks), norm, with_cp
-
-    def forward(self, x: Tensor, grid: tuple[int, ...]) -> tuple[Tensor, tuple[int, ...]]:
-        """Tokens ``[B, N, C_in]`` and their grid -> ``[B, N', C]`` and theirs."""
-        if self.downsample is not None:
-            x = to_map(x, grid)
-            x, grid = self.recompute(self.downsample, x) if self.with_cp else self.downsample(x)
-        for block in self.blocks:
-            x = self.recompute(block, x, grid) if self.with_cp else block(x, grid)
-        return (x if self.norm is None else norm_tokens(self.norm, x)), grid
-
-    def recompute(self, layer: nn.Module, *args: Any) -> Any:
-        """Call a layer of this stage, and in training call it again in the backward pass.
-
-        Layers with batch norms in training mode are not recomputed: running statistics would be updated twice.
-        """
-        if not (self.training and torch.is_grad_enabled()) or any(
-            isinstance(module, _BatchNorm) and module.training for module in layer.modules()
-        ):
-            return layer(*args)
-        return checkpoint(layer, *args, use_reentrant=False)
-
-
 class StageSize(NamedTuple):
     """Channels and stride of a stage's map, and the number of its blocks."""
 
     channels: int
     stride: int
     depth: int
-
-
-@dataclass(frozen=True)
-class TimmNames:
-    """Names of a host's archs in timm, and their classifiers.
-
-    Attributes:
-        name: pattern of the names, such as ``'flatten_swin_{}'``.
-        archs: archs by the text in the place of ``{}``.
-        hidden: options of the classifier's :func:`mmlisa.models.mlp_head.hidden_layers`; None for a linear classifier.
-        pool: ``'avg'`` or ``'token'``, the classifier's pooling.
-        crop_pct: timm's, of its tests: the part of a resized image that the network sees.
-        crop_mode: timm's, of its tests: ``'squash'`` resizes without keeping the ratio of the sides.
-    """
-
-    name: str
-    archs: dict[str, str]
-    hidden: dict[str, Any] | None = None
-    pool: str = "avg"
-    crop_pct: float = 0.875
-    crop_mode: str = "center"
 
 
 class Backbone(BaseModule):
@@ -147,6 +87,8 @@ class Backbone(BaseModule):
     entries: ClassVar[int | None] = None  # of each tuple in arch; None for one per stage
     image_axes: ClassVar[tuple[int, ...]] = (2,)  # 3 for hosts that also take videos [B, 3, T, H, W]
     no_decay: ClassVar[tuple[str, ...]] = ()  # parts of names, see :meth:`no_weight_decay`
+    # How convolutions start: as PyTorch's, by their 'fan-out', or 'truncated' like linear layers; see :meth:`finish`.
+    convolutions: ClassVar[str] = "PyTorch"
     timm: ClassVar[tuple[TimmNames, ...]] = ()
     # Stages that timm returns with features_only; None for all.
     feature_indices: ClassVar[tuple[int, ...] | None] = None
@@ -179,7 +121,10 @@ class Backbone(BaseModule):
         self.arch = self.resolve_arch(arch)
         self.attention = self.resolve_attention(self.arch.get("attention"), attention)
         image_size = self.arch.get("image_size", 224) if image_size is None else image_size
-        self.image_size = parse_image_size(image_size, self.image_axes)
+        self.image_size = tuple(image_size) if isinstance(image_size, Sequence) else (image_size, image_size)
+        if len(self.image_size) not in self.image_axes:
+            forms = " or ".join("(H, W)" if axes == 2 else "(T, H, W)" for axes in self.image_axes)
+            raise UserError(f"image_size={image_size!r}; it must be a number of pixels, or {forms}")
         if not 0 <= drop_path_rate < 1:
             raise UserError(f"drop_path_rate={drop_path_rate!r}; it must be at least 0 and less than 1")
         self.drop_path_rate, self.in_channels = drop_path_rate, in_channels
@@ -210,18 +155,38 @@ class Backbone(BaseModule):
 
     @classmethod
     def resolve_arch(cls, arch: str | dict[str, Any] | None) -> dict[str, Any]:
-        """Return the checked settings of an arch."""
-        resolved = look_up_arch(cls.default_arch if arch is None else arch, cls.arch_settings, cls.__name__)
+        """Return the checked settings of an arch; an unknown name or key is a UserError."""
+        arch = cls.default_arch if arch is None else arch
+        delta = {"base": arch} if isinstance(arch, str) else dict(arch)
+        base = delta.pop("base", None)
+        if base is not None and base not in cls.arch_settings:
+            raise UserError(f"arch {base!r} is not one of {cls.__name__}'s: {sorted(cls.arch_settings)}")
+        keys = {key for settings in cls.arch_settings.values() for key in settings}
+        if unknown := set(delta) - keys:
+            raise UserError(f"arch has unknown keys {sorted(unknown)}; {cls.__name__} knows {sorted(keys)}")
+        resolved = deepcopy({**cls.arch_settings.get(base, {}), **delta})
         cls.check_arch(resolved)
         return resolved
 
     @classmethod
     def check_arch(cls, arch: dict[str, Any]) -> None:
-        """Raise UserError for invalid settings of an arch, and write its mixers in the letters of :data:`MIXERS`."""
-        check_stages(arch, cls.arch_settings, cls.entries)
+        """Raise UserError for invalid settings of an arch, and write its mixers in the letters of :data:`MIXERS`.
+
+        The settings that are tuples in ``arch_settings`` need the same number of entries: further ones would be ignored.
+        """
+        settings, count = cls.arch_settings.values(), cls.entries
+        per_stage = {key for values in settings for key, value in values.items() if isinstance(value, tuple)}
+        lengths = {key: len(value) for key, value in arch.items() if key in per_stage}
+        if len({count, *lengths.values()} - {None}) > 1:
+            counts = ", ".join(f"{key} has {length}" for key, length in lengths.items())
+            raise UserError(f"arch: {counts} entries; each must have {count or 'one per stage'}")
         if cls.mixers is not None:
             key, letters = cls.mixers
-            arch[key] = parse_mixers(f"arch: {key}", arch[key], len(arch["depths"]), letters)
+            given, stages = arch[key], len(arch["depths"])
+            arch[key] = given.replace("L", "A")
+            if len(given) != stages or set(arch[key]) - set(letters):
+                meanings = " or ".join(f"{letter} ({MIXERS[letter]})" for letter in letters)
+                raise UserError(f"arch: {key}={given!r}; it must be {stages} letters, one per stage: {meanings}")
 
     @classmethod
     def resolve_attention(cls, default: dict[str, Any] | None, attention: dict[str, Any] | None) -> dict[str, Any]:
@@ -266,8 +231,14 @@ class Backbone(BaseModule):
             stage, index: its stage, and its place there; both from 0.
             drop_path: its rate of stochastic depth.
             grid: the stage's token grid at the pretraining resolution.
+
+        By default, it is a :class:`Block` with the operator; ``num_heads`` of the arch is a number, or one for each last stage.
         """
-        raise NotImplementedError
+        arch, channels, heads = self.arch, self.stage_channels[stage], self.arch["num_heads"]
+        heads = heads if isinstance(heads, int) else heads[stage - self.num_stages]
+        ratio, conv = arch["mlp_ratio"], arch.get("mlp_conv")
+        attention = build_attention(self.attention, channels, heads, grid)
+        return Block(channels, attention, mlp_ratio=ratio, mlp_conv=conv, drop_path=drop_path)
 
     def build_stage_norm(self, stage: int) -> nn.Module | None:
         """Build the norm at the end of ``stage``, whose result is its map and the next stage's input; None for none."""
@@ -278,8 +249,29 @@ class Backbone(BaseModule):
         return None
 
     def finish(self) -> None:
-        """Initialise the layers, after all of them are built; by default the linear ones, see :func:`init_linear`."""
-        init_linear(self)
+        """Initialise the layers, after all of them are built.
+
+        Linear layers: truncated normal with standard deviation 0.02, biases 0; ``'truncated'`` convolutions likewise. By the
+        ``'fan-out'`` of a group: normal with variance 2 / fan-out, biases 0 (He et al., 2015; PVTv2's code).
+        """
+        is_truncated, is_by_fan_out = self.convolutions == "truncated", self.convolutions == "fan-out"
+        for layer in self.modules():
+            if isinstance(layer, nn.Linear) or (is_truncated and isinstance(layer, nn.Conv2d)):
+                nn.init.trunc_normal_(layer.weight, std=0.02)
+                if layer.bias is not None:
+                    nn.init.zeros_(layer.bias)
+        for layer in self.modules() if is_by_fan_out else ():
+            if isinstance(layer, nn.Conv2d | nn.Conv3d):
+                # It counts what one input feeds: a depthwise output depends on one channel, not on all of them.
+                fan_out = prod(layer.kernel_size) * layer.out_channels // layer.groups
+                nn.init.normal_(layer.weight, std=sqrt(2 / fan_out))
+                if layer.bias is not None:
+                    nn.init.zeros_(layer.bias)
+        # With biases of 0 in the stem, the padding of a batch would become tokens of exactly 0. Convolutions, LiSA and MLPs map 0
+        # to 0, the LayerNorm of such a token multiplies its gradient by 1000, and a dozen blocks overflow fp32.
+        for layer in self.stem.modules() if is_truncated or is_by_fan_out else ():
+            if isinstance(layer, nn.Conv2d | nn.Conv3d) and layer.bias is not None:
+                nn.init.trunc_normal_(layer.bias, std=0.02)
 
     def forward(self, image: Tensor) -> tuple[Tensor, ...]:
         """``[B, 3, H, W]`` -> one ``[B, C_i, H_i, W_i]`` per output stage; UserError for a height or width below 32."""
@@ -368,6 +360,24 @@ class Backbone(BaseModule):
             super().init_weights()
 
 
+class DenseBackbone(Backbone):
+    """Base of hosts whose maps have norms for dense prediction only: their classifiers have a norm of their own.
+
+    Args:
+        output_norm: a LayerNorm on each returned map, as the papers' dense prediction has; False for a classifier's backbone.
+    """
+
+    eps: ClassVar[float] = 1e-5  # of these norms
+    classifier: ClassVar[dict[str, Any]] = dict(out_indices=(3,), output_norm=False)
+
+    def __init__(self, arch: str | dict[str, Any] | None = None, *, output_norm: bool = True, **options: Any) -> None:
+        self.output_norm = output_norm
+        super().__init__(arch, **options)
+
+    def build_norm(self, stage: int) -> nn.Module | None:
+        return nn.LayerNorm(self.stage_channels[stage], eps=self.eps) if self.output_norm else None
+
+
 class FLattenBackbone(Backbone):
     """Base of FLatten's hosts with an attention of their own.
 
@@ -378,6 +388,8 @@ class FLattenBackbone(Backbone):
 
     mixers = ("attn_type", "AS")
     classifier: ClassVar[dict[str, Any]] = dict(out_indices=(3,))
+    eps: ClassVar[float] = 1e-5  # of the blocks' norms
+    mlp_conv: ClassVar[int | None] = None
 
     def __init__(
         self, arch: str | dict[str, Any] | None = None, *, attn_type: str | None = None, **options: Any
@@ -385,3 +397,21 @@ class FLattenBackbone(Backbone):
         if attn_type is not None:
             arch = {**(arch if isinstance(arch, dict) else {"base": arch or self.default_arch}), "attn_type": attn_type}
         super().__init__(arch, **options)
+
+    def build_own_attention(self, stage: int, index: int, grid: tuple[int, ...]) -> nn.Module:
+        """Build the host's own attention, as :meth:`build_block` a block."""
+        raise NotImplementedError
+
+    def build_downsample(self, stage: int) -> nn.Module | None:
+        before, channels = self.stage_channels[stage - 1], self.stage_channels[stage]
+        return PatchEmbed(before, channels, 3, 2, 1, norm=nn.LayerNorm(channels)) if stage else None
+
+    def build_block(self, stage: int, index: int, drop_path: float, grid: tuple[int, ...]) -> nn.Module:
+        arch, channels = self.arch, self.stage_channels[stage]
+        if arch["attn_type"][stage] == "S":
+            attention = self.build_own_attention(stage, index, grid)
+        else:  # windows are shifted in every second block
+            heads, is_odd = arch["num_heads"][stage], index % 2 == 1
+            attention = build_attention(self.attention, channels, heads, grid, may_shift=is_odd)
+        ratio, norm = arch["mlp_ratios"][stage], partial(LayerNorm, eps=self.eps)
+        return Block(channels, attention, mlp_ratio=ratio, mlp_conv=self.mlp_conv, drop_path=drop_path, norm=norm)

@@ -6,14 +6,11 @@ import torch
 from timm.layers import make_divisible
 from torch import Tensor, nn
 
-from mmlisa.models.attention import build_attention
-from mmlisa.models.layers.blocks import Block
-from mmlisa.models.layers.init import init_convolutions
 from mmlisa.models.layers.tokens import ConvStack, SqueezeExcite
-from mmlisa.models.published import PADDLE_NORM, PADDLE_SE, Network, Rules
+from mmlisa.models.published import PADDLE_NORM, PADDLE_SE, Network, Rules, TimmNames
 from mmlisa.registry import MODELS
 
-from .base import Backbone, StageSize, TimmNames
+from .base import Backbone, StageSize
 
 STEM_CHANNELS = 24
 
@@ -92,6 +89,7 @@ class ESNet(Backbone):
 
     default_arch = "x1.0"
     entries = 3
+    convolutions = "fan-out"
 
     @classmethod
     def stage_sizes(cls, arch: dict[str, Any]) -> list[StageSize]:
@@ -109,10 +107,6 @@ class ESNet(Backbone):
     def ratios(self, stage: int) -> tuple[float, ...]:
         """Width inside each block of ``stage`` over its output."""
         return self.arch["mid_ratios"][stage]
-
-    def finish(self) -> None:
-        super().finish()
-        init_convolutions(self)
 
     # Names in timm and published weights.
     timm = (TimmNames("esnet_{}", {arch.replace(".", "_"): arch for arch in arch_settings}),)
@@ -171,12 +165,6 @@ class CastlingESNetViT(ESNet):
 
     def ratios(self, stage: int) -> tuple[float, ...]:
         return super().ratios(stage)[: 1 if stage == 2 else None]
-
-    def build_block(self, stage: int, index: int, drop_path: float, grid: tuple[int, ...]) -> nn.Module:
-        arch, channels = self.arch, self.stage_channels[stage]
-        attention = build_attention(self.attention, channels, arch["num_heads"], grid)
-        ratio, conv = arch["mlp_ratio"], arch["mlp_conv"]
-        return Block(channels, attention, mlp_ratio=ratio, mlp_conv=conv, drop_path=drop_path)
 
     # Names in timm and published weights.
     timm = (TimmNames("castling_esnet_{}", {"s": "small", "m": "medium", "l": "large"}),)

@@ -4,13 +4,13 @@ from typing import Any, ClassVar
 
 from torch import nn
 
-from mmlisa.models.attention import CrossShapedWindowAttention, build_attention
-from mmlisa.models.layers.blocks import Block, LayerNorm
+from mmlisa.models.attention import CrossShapedWindowAttention
+from mmlisa.models.layers.blocks import LayerNorm
 from mmlisa.models.layers.tokens import PatchEmbed
-from mmlisa.models.published import Network, Rules
+from mmlisa.models.published import Network, Rules, TimmNames
 from mmlisa.registry import MODELS
 
-from .base import FLattenBackbone, TimmNames
+from .base import FLattenBackbone
 
 
 @MODELS.register_module()
@@ -41,19 +41,9 @@ class FLattenCSwin(FLattenBackbone):
         channels = self.stage_channels[0]
         return PatchEmbed(self.in_channels, channels, 7, 4, 2, norm=nn.LayerNorm(channels))
 
-    def build_downsample(self, stage: int) -> nn.Module | None:
-        before, channels = self.stage_channels[stage - 1], self.stage_channels[stage]
-        return PatchEmbed(before, channels, 3, 2, 1, norm=nn.LayerNorm(channels)) if stage else None
-
-    def build_block(self, stage: int, index: int, drop_path: float, grid: tuple[int, ...]) -> nn.Module:
-        arch, channels, num_heads = self.arch, self.stage_channels[stage], self.arch["num_heads"][stage]
-        if arch["attn_type"][stage] == "S":
-            attention = CrossShapedWindowAttention(
-                channels, num_heads, grid=grid, split_size=arch["split_sizes"][stage]
-            )
-        else:
-            attention = build_attention(self.attention, channels, num_heads, grid, may_shift=index % 2 == 1)
-        return Block(channels, attention, mlp_ratio=arch["mlp_ratios"][stage], drop_path=drop_path, norm=LayerNorm)
+    def build_own_attention(self, stage: int, index: int, grid: tuple[int, ...]) -> nn.Module:
+        channels, num_heads = self.stage_channels[stage], self.arch["num_heads"][stage]
+        return CrossShapedWindowAttention(channels, num_heads, grid=grid, split_size=self.arch["split_sizes"][stage])
 
     def build_norm(self, stage: int) -> nn.Module:
         return LayerNorm(self.stage_channels[stage])

@@ -2,40 +2,22 @@
 
 from typing import Any, ClassVar
 
-import torch
-from torch import Tensor, nn
+from torch import nn
 
-from mmlisa.models.attention import SpatialReductionAttention, build_attention
-from mmlisa.models.layers.blocks import Block, LayerNorm
-from mmlisa.models.layers.grids import PositionsOnLoad
-from mmlisa.models.layers.init import init_convolutions, init_stem_biases
+from mmlisa.models.attention import SpatialReductionAttention
+from mmlisa.models.layers.blocks import LayerNorm
+from mmlisa.models.layers.grids import PositionedPatchEmbed
 from mmlisa.models.layers.tokens import PatchEmbed
-from mmlisa.models.published import OPENMMLAB_PVT_V2, PVT_RULES, PVT_V2, Network, Rules, split_projections
+from mmlisa.models.published import OPENMMLAB_PVT_V2, PVT_RULES, PVT_V2, Network, Rules, TimmNames, split_projections
 from mmlisa.registry import MODELS
 
-from .base import FLattenBackbone, TimmNames
-
-
-class PositionedPatchEmbed(PositionsOnLoad, PatchEmbed):
-    """A patch embedding and a learned position for each of its tokens on the pretraining ``grid``."""
-
-    on_grid = ("position",)
-
-    def __init__(self, in_channels: int, channels: int, stride: int, grid: tuple[int, int]) -> None:
-        super().__init__(in_channels, channels, stride, stride, norm=nn.LayerNorm(channels))
-        self.grid = grid
-        self.position = nn.Parameter(torch.empty(1, grid[0] * grid[1], channels))
-        nn.init.trunc_normal_(self.position, std=0.02)
-
-    def forward(self, x: Tensor) -> tuple[Tensor, tuple[int, int]]:
-        x, grid = super().forward(x)
-        return x + self.resize(self.position, grid).to(x.dtype), grid
+from .base import FLattenBackbone
 
 
 class _PVT(FLattenBackbone):
     """Base of both versions, which differ in their embeddings, norms and convolutions; ``S`` is spatial-reduction attention."""
 
-    mlp_conv: ClassVar[int | None] = None
+    eps = 1e-6
     _common: ClassVar[dict[str, Any]] = dict(
         attn_type="AAAA",
         attention=dict(type="FocusedLinearAttention"),
@@ -46,14 +28,9 @@ class _PVT(FLattenBackbone):
         image_size=224,
     )
 
-    def build_block(self, stage: int, index: int, drop_path: float, grid: tuple[int, ...]) -> nn.Module:
-        arch, channels, num_heads = self.arch, self.stage_channels[stage], self.arch["num_heads"][stage]
-        if arch["attn_type"][stage] == "S":
-            attention = SpatialReductionAttention(channels, num_heads, grid=grid, sr_ratio=arch["sr_ratios"][stage])
-        else:
-            attention = build_attention(self.attention, channels, num_heads, grid, may_shift=index % 2 == 1)
-        ratio = arch["mlp_ratios"][stage]
-        return Block(channels, attention, mlp_ratio=ratio, mlp_conv=self.mlp_conv, drop_path=drop_path)
+    def build_own_attention(self, stage: int, index: int, grid: tuple[int, ...]) -> nn.Module:
+        channels, num_heads = self.stage_channels[stage], self.arch["num_heads"][stage]
+        return SpatialReductionAttention(channels, num_heads, grid=grid, sr_ratio=self.arch["sr_ratios"][stage])
 
 
 @MODELS.register_module()
@@ -78,11 +55,14 @@ class FLattenPVT(_PVT):
     }
 
     def build_stem(self) -> nn.Module:
-        return PositionedPatchEmbed(self.in_channels, self.stage_channels[0], 4, self.stage_grid(0))
+        return self._build_embed(0, self.in_channels, 4)
 
     def build_downsample(self, stage: int) -> nn.Module | None:
-        before, channels = self.stage_channels[stage - 1], self.stage_channels[stage]
-        return PositionedPatchEmbed(before, channels, 2, self.stage_grid(stage)) if stage else None
+        return self._build_embed(stage, self.stage_channels[stage - 1], 2) if stage else None
+
+    def _build_embed(self, stage: int, in_channels: int, side: int) -> nn.Module:
+        channels = self.stage_channels[stage]
+        return PositionedPatchEmbed(in_channels, channels, side, self.stage_grid(stage), norm=nn.LayerNorm(channels))
 
     def finish(self) -> None:
         super().finish()
@@ -115,6 +95,7 @@ class FLattenPVTv2(_PVT):
     """
 
     default_arch = "b0"
+    convolutions = "fan-out"
     mlp_conv = 3
     arch_settings: ClassVar[dict[str, dict[str, Any]]] = {
         "b0": dict(_PVT._common, depths=(2, 2, 2, 2), channels=(32, 64, 160, 256)),
@@ -128,17 +109,8 @@ class FLattenPVTv2(_PVT):
         channels = self.stage_channels[0]
         return PatchEmbed(self.in_channels, channels, 7, 4, 3, norm=nn.LayerNorm(channels))
 
-    def build_downsample(self, stage: int) -> nn.Module | None:
-        before, channels = self.stage_channels[stage - 1], self.stage_channels[stage]
-        return PatchEmbed(before, channels, 3, 2, 1, norm=nn.LayerNorm(channels)) if stage else None
-
     def build_stage_norm(self, stage: int) -> nn.Module:
         return LayerNorm(self.stage_channels[stage], eps=1e-6)
-
-    def finish(self) -> None:
-        super().finish()
-        init_convolutions(self)
-        init_stem_biases(self.stem)
 
     # Names in timm and published weights.
     timm = (TimmNames("flatten_pvtv2_{}", {arch: arch for arch in arch_settings}, crop_mode="squash"),)

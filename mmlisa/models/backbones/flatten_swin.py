@@ -7,13 +7,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from mmlisa.models.attention import ShiftedWindowAttention, build_attention
-from mmlisa.models.layers.blocks import Block, LayerNorm
+from mmlisa.models.attention import ShiftedWindowAttention
+from mmlisa.models.layers.blocks import LayerNorm
 from mmlisa.models.layers.tokens import PatchEmbed
-from mmlisa.models.published import OPENMMLAB_MLP, Network, Rules
+from mmlisa.models.published import OPENMMLAB_MLP, Network, Rules, TimmNames
 from mmlisa.registry import MODELS
 
-from .base import FLattenBackbone, TimmNames
+from .base import FLattenBackbone
 
 
 class PatchMerging(nn.Module):
@@ -96,15 +96,9 @@ class FLattenSwin(FLattenBackbone):
     def build_downsample(self, stage: int) -> nn.Module | None:
         return PatchMerging(*self.stage_channels[stage - 1 : stage + 1]) if stage else None
 
-    def build_block(self, stage: int, index: int, drop_path: float, grid: tuple[int, ...]) -> nn.Module:
-        arch, channels, num_heads = self.arch, self.stage_channels[stage], self.arch["num_heads"][stage]
-        is_odd = index % 2 == 1  # windows are shifted in every second block
-        if arch["attn_type"][stage] == "S":
-            options = dict(window_size=arch["window_size"], shift=is_odd)
-            attention = ShiftedWindowAttention(channels, num_heads, grid=grid, **options)
-        else:
-            attention = build_attention(self.attention, channels, num_heads, grid, may_shift=is_odd)
-        return Block(channels, attention, mlp_ratio=arch["mlp_ratios"][stage], drop_path=drop_path, norm=LayerNorm)
+    def build_own_attention(self, stage: int, index: int, grid: tuple[int, ...]) -> nn.Module:
+        options = dict(window_size=self.arch["window_size"], shift=index % 2 == 1)
+        return ShiftedWindowAttention(self.stage_channels[stage], self.arch["num_heads"][stage], grid=grid, **options)
 
     def build_norm(self, stage: int) -> nn.Module:
         return LayerNorm(self.stage_channels[stage])

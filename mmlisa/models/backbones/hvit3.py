@@ -7,11 +7,11 @@ from torch import nn
 from mmlisa.errors import UserError
 from mmlisa.models.attention import build_attention
 from mmlisa.models.layers.blocks import LayerNorm, Mlp, Residual, ResidualBlock, stochastic_depth
-from mmlisa.models.layers.tokens import ConvStem, InvertedMerging, PatchEmbed, ShortcutTokenConv, TokenConv
-from mmlisa.models.published import CONV_PYRAMID_RULES, CONV_STEM, DEIT_RULES, Network, Rules
+from mmlisa.models.layers.tokens import PatchEmbed, ShortcutTokenConv, TokenConv
+from mmlisa.models.published import CONV_PYRAMID_RULES, CONV_STEM, DEIT_RULES, Network, Rules, TimmNames
 from mmlisa.registry import MODELS
 
-from .base import Backbone, TimmNames
+from .mila import MILA
 from .plain_vit import PlainViT
 
 
@@ -46,17 +46,11 @@ class ViT3Block(ResidualBlock):
 
 
 @MODELS.register_module()
-class HViT3(Backbone):
-    """H-ViT³-T / -S / -B. Nothing depends on the pretraining resolution.
+class HViT3(MILA):
+    """H-ViT³-T / -S / -B: ViT³'s blocks on MILA's layout. Paper's drop path on ImageNet: 0.2 (T), 0.4 (S), 0.6 (B)."""
 
-    Paper's drop path on ImageNet: 0.2 (T), 0.4 (S), 0.6 (B).
-
-    Args:
-        output_norm: a LayerNorm on each returned map, as the paper's dense prediction has; False for the one batch norm of its
-            classifiers, after the last stage.
-    """
-
-    default_arch = "tiny"
+    stem_shortcut = False
+    last_norm = nn.BatchNorm1d
     _common: ClassVar[dict[str, Any]] = dict(mlp_ratios=(4, 4, 4, 4), attention=dict(type="TTTAttention", rotary=True))
     arch_settings: ClassVar[dict[str, dict[str, Any]]] = {
         "tiny": dict(_common, depths=(1, 3, 9, 4), channels=(64, 128, 320, 512), num_heads=(2, 4, 10, 16)),
@@ -64,33 +58,14 @@ class HViT3(Backbone):
         "base": dict(_common, depths=(2, 6, 18, 8), channels=(96, 192, 448, 640), num_heads=(3, 6, 14, 20)),
     }
 
-    def __init__(self, arch: str | dict[str, Any] | None = None, *, output_norm: bool = True, **options: Any) -> None:
-        self.output_norm = output_norm
-        super().__init__(arch, **options)
-
-    def build_stem(self) -> nn.Module:
-        return ConvStem(self.in_channels, self.stage_channels[0], shortcut=False)
-
-    def build_downsample(self, stage: int) -> nn.Module | None:
-        return InvertedMerging(*self.stage_channels[stage - 1 : stage + 1]) if stage else None
-
     def build_block(self, stage: int, index: int, drop_path: float, grid: tuple[int, ...]) -> nn.Module:
         channels = self.stage_channels[stage]
         attention = build_attention(self.attention, channels, self.arch["num_heads"][stage], grid)
         mlp = ShortcutConvMlp(channels, int(channels * self.arch["mlp_ratios"][stage]))
         return ViT3Block(channels, attention, mlp, drop_path=drop_path, eps=1e-5)
 
-    def build_stage_norm(self, stage: int) -> nn.Module | None:
-        is_last = stage == self.num_stages - 1
-        return nn.BatchNorm1d(self.stage_channels[stage]) if is_last and not self.output_norm else None
-
-    def build_norm(self, stage: int) -> nn.Module | None:
-        return nn.LayerNorm(self.stage_channels[stage]) if self.output_norm else None
-
     # Names in timm and published weights.
     timm = (TimmNames("h_vit3_{}", {"t": "tiny", "s": "small", "b": "base"}),)
-    first_conv = "stem.shrink.linear"
-    classifier: ClassVar[dict[str, Any]] = dict(out_indices=(3,), output_norm=False)
     published: ClassVar[dict[Network, Rules]] = {
         Network("H-ViT³", ("patch_embed.conv.0.conv.weight", "layers.0.blocks.0.attn.w3"), is_ours=True): (
             *((rf"^patch_embed\.conv\.{i}\.", f"stem.{new}.") for i, new in enumerate(CONV_STEM)),

@@ -12,12 +12,11 @@ from torch import Tensor, nn
 
 from mmlisa.models.attention import build_attention
 from mmlisa.models.layers.blocks import LayerNorm, Mlp, Residual, ResidualBlock, SepConv, StarReLU, stochastic_depth
-from mmlisa.models.layers.init import init_stem_biases
 from mmlisa.models.layers.tokens import to_tokens
-from mmlisa.models.published import CAFORMER, Network, Rules
+from mmlisa.models.published import CAFORMER, Network, Rules, TimmNames
 from mmlisa.registry import MODELS
 
-from .base import Backbone, TimmNames
+from .base import DenseBackbone
 
 EPS = 1e-6
 
@@ -80,7 +79,7 @@ class Downsample(nn.Module):
 
 
 @MODELS.register_module()
-class iViT(Backbone):
+class iViT(DenseBackbone):
     """iViT-T, -S, -B: separable convolutions in stages 1 and 2, interactive attention in stages 3 and 4.
 
     The sizes are CAFormer's: the stem, a 7x7 convolution of stride 4 and padding 2, gives (H + 1) // 4, and each later stage
@@ -88,11 +87,12 @@ class iViT(Backbone):
 
     Args:
         arch: ``mixers`` has a letter per stage: ``A``, the operator of ``attention``, or ``C``, a separable convolution.
-        output_norm: a LayerNorm per returned map, as dense tasks need; the classifier has its own after the pooling.
     """
 
     mixers = ("mixers", "AC")
     default_arch = "tiny"
+    eps = EPS
+    convolutions = "truncated"  # as CAFormer; the operators' own parameters keep what they start from
     _hybrid: ClassVar[dict[str, Any]] = dict(
         mixers="CCAA", res_scale=(False, False, True, True), attention=dict(type="InteractiveAttention", landmarks=49)
     )
@@ -101,10 +101,6 @@ class iViT(Backbone):
         "small": dict(_hybrid, depths=(3, 12, 18, 3), channels=(64, 128, 320, 512), num_heads=(2, 4, 10, 16)),
         "base": dict(_hybrid, depths=(3, 12, 18, 3), channels=(96, 192, 384, 576), num_heads=(3, 6, 12, 18)),
     }
-
-    def __init__(self, arch: str | dict[str, Any] | None = None, *, output_norm: bool = True, **options: Any) -> None:
-        self.output_norm = output_norm
-        super().__init__(arch, **options)
 
     def stage_grid(self, stage: int) -> tuple[int, ...]:
         return tuple(-(-((size + 1) // 4) // 2**stage) for size in self.image_size)
@@ -123,21 +119,8 @@ class iViT(Backbone):
             mixer = build_attention(self.attention, channels, arch["num_heads"][stage], grid)
         return Block(channels, mixer, arch["res_scale"][stage], drop_path)
 
-    def build_norm(self, stage: int) -> nn.Module | None:
-        return nn.LayerNorm(self.stage_channels[stage], eps=EPS) if self.output_norm else None
-
-    def finish(self) -> None:
-        """Initialise by a truncated normal of 0.02, as CAFormer; the operators' own parameters keep what they start from."""
-        for module in self.modules():
-            if isinstance(module, nn.Linear | nn.Conv2d):
-                nn.init.trunc_normal_(module.weight, std=0.02)
-                if module.bias is not None:
-                    nn.init.zeros_(module.bias)
-        init_stem_biases(self.stem)
-
     # Names in timm and published weights.
     _head: ClassVar[dict[str, Any]] = dict(pre_norm=True, activation="SquaredReLU")
     timm = (TimmNames("ivit_{}", {"t": "tiny", "s": "small", "b": "base"}, hidden=_head, crop_pct=1.0),)
     first_conv = "stem.conv"
-    classifier: ClassVar[dict[str, Any]] = dict(out_indices=(3,), output_norm=False)
     published: ClassVar[dict[Network, Rules]] = {CAFORMER: ((r"\.token_mixer\.act1\.", ".token_mixer.act."),)}

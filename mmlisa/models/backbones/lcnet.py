@@ -5,14 +5,11 @@ from typing import Any, ClassVar
 from timm.layers import make_divisible
 from torch import Tensor, nn
 
-from mmlisa.models.attention import build_attention
-from mmlisa.models.layers.blocks import Block
-from mmlisa.models.layers.init import init_convolutions
 from mmlisa.models.layers.tokens import ConvStack, SqueezeExcite
-from mmlisa.models.published import PADDLE_NORM, PADDLE_SE, Network, Rules
+from mmlisa.models.published import PADDLE_NORM, PADDLE_SE, Network, Rules, TimmNames
 from mmlisa.registry import MODELS
 
-from .base import Backbone, StageSize, TimmNames
+from .base import Backbone, StageSize
 
 
 class DepthSepConv(nn.Module):
@@ -45,6 +42,7 @@ class LCNet(Backbone):
     }
 
     default_arch = "x1.0"
+    convolutions = "fan-out"
     # Sizes of the kernels of each stage's blocks.
     kernels: ClassVar[tuple[tuple[int, ...], ...]] = ((3, 3), (3, 3), (3, 5, 5, 5, 5, 5), (5, 5))
 
@@ -66,10 +64,6 @@ class LCNet(Backbone):
         before, se = self.stage_channels[stage - 1] if stage else _width(32, self.arch), stage == 3
         shrinking = DepthSepConv(before, channels, first, stride=2, se=se)
         return ConvStack(shrinking, *(DepthSepConv(channels, channels, kernel, se=se) for kernel in others))
-
-    def finish(self) -> None:
-        super().finish()
-        init_convolutions(self)
 
     # Names in timm and published weights.
     timm = (TimmNames("lcnet_{}", {arch.replace(".", "_"): arch for arch in arch_settings}),)
@@ -132,12 +126,6 @@ class CastlingLCNetViT(LCNet):
     def stage_sizes(cls, arch: dict[str, Any]) -> list[StageSize]:
         sizes = super().stage_sizes(arch)
         return [*sizes[:2], *(size._replace(depth=n) for size, n in zip(sizes[2:], arch["depths"], strict=True))]
-
-    def build_block(self, stage: int, index: int, drop_path: float, grid: tuple[int, ...]) -> nn.Module:
-        arch, channels = self.arch, self.stage_channels[stage]
-        attention = build_attention(self.attention, channels, arch["num_heads"][stage - 2], grid)
-        ratio, conv = arch["mlp_ratio"], arch["mlp_conv"]
-        return Block(channels, attention, mlp_ratio=ratio, mlp_conv=conv, drop_path=drop_path)
 
     # Names in timm and published weights.
     timm = (TimmNames("castling_lcnet_{}", {"s": "small", "m": "medium", "l": "large"}),)

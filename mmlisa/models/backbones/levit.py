@@ -11,11 +11,11 @@ from mmlisa.models.attention import HeadPool, build_attention, join_heads, split
 from mmlisa.models.attention.levit import OffsetBias
 from mmlisa.models.layers.blocks import stochastic_depth
 from mmlisa.models.layers.tokens import ConvNorm, ConvStack, LinearNorm, TokenConv, norm_tokens, to_map, to_tokens
-from mmlisa.models.published import Network, Rules
+from mmlisa.models.published import Network, Rules, TimmNames
 from mmlisa.ops.context import divide_up
 from mmlisa.registry import MODELS
 
-from .base import Backbone, StageSize, TimmNames
+from .base import Backbone, StageSize
 
 
 class Mlp(nn.Module):

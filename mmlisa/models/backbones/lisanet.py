@@ -13,12 +13,11 @@ from mmlisa.errors import UserError
 from mmlisa.models.attention import build_attention
 from mmlisa.models.layers.blocks import Block, Branch, Residual, SepConv, build_norm
 from mmlisa.models.layers.grids import ResizeOnLoad, stretch
-from mmlisa.models.layers.init import init_convolutions, init_stem_biases
 from mmlisa.models.layers.tokens import PatchEmbed, to_tokens, token_conv
-from mmlisa.models.published import CAFORMER, PVT_RULES, PVT_V2, Network, Rules
+from mmlisa.models.published import CAFORMER, PVT_RULES, PVT_V2, Network, Rules, TimmNames
 from mmlisa.registry import MODELS
 
-from .base import Backbone, StageSize, TimmNames
+from .base import Backbone, StageSize
 
 TEMPORAL_KERNEL = 3  # depthwise convolutions on video: the "3x7x7" of Table 14
 TEMPORAL_STRIDE = 2  # stride in time of the first embedding; later ones keep the frames (journal paper, Sec. 5.4)
@@ -107,6 +106,7 @@ class LiSANet(Backbone):
     image_axes = (2, 3)
     mixers = ("mixers", "AC")
     default_arch = "hybrid-small"
+    convolutions = "fan-out"
     no_decay = ("position_embedding",)
     _conv: ClassVar[dict[str, Any]] = dict(conv_kernel=7, conv_expansion=2)  # keys that any arch may set
     _journal: ClassVar[dict[str, Any]] = dict(
@@ -219,11 +219,6 @@ class LiSANet(Backbone):
 
     def build_norm(self, stage: int) -> nn.Module:
         return build_norm(self.norm_cfg, self.stage_channels[stage])
-
-    def finish(self) -> None:
-        super().finish()
-        init_convolutions(self)
-        init_stem_biases(self.stem)
 
     # Names in timm and published weights.
     timm = (

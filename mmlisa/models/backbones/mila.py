@@ -9,10 +9,10 @@ from torch import Tensor, nn
 from mmlisa.models.attention import build_attention
 from mmlisa.models.layers.blocks import LayerNorm, Mlp, Residual, ResidualBlock, stochastic_depth
 from mmlisa.models.layers.tokens import ConvStem, InvertedMerging, TokenConv
-from mmlisa.models.published import CONV_PYRAMID_RULES, CONV_STEM, Network, Rules
+from mmlisa.models.published import CONV_PYRAMID_RULES, CONV_STEM, Network, Rules, TimmNames
 from mmlisa.registry import MODELS
 
-from .base import Backbone, TimmNames
+from .base import DenseBackbone
 
 _STEM = dict(zip(("conv1", r"conv2\.0", r"conv2\.1", r"conv3\.0", r"conv3\.1"), CONV_STEM, strict=True))
 
@@ -50,15 +50,15 @@ class MILABlock(ResidualBlock):
 
 
 @MODELS.register_module()
-class MILA(Backbone):
+class MILA(DenseBackbone):
     """MILA-T / -S / -B. Nothing depends on the pretraining resolution. Paper's drop path on ImageNet: 0.2 (T), 0.3 (S), 0.5 (B).
 
-    Args:
-        output_norm: a LayerNorm on each returned map, as the paper's dense prediction has; False for the one norm of its
-            classifiers, after the last stage.
+    The norm of a classifier follows the last stage.
     """
 
     default_arch = "tiny"
+    stem_shortcut: ClassVar[bool] = True
+    last_norm: ClassVar[type[nn.Module]] = LayerNorm
     _common: ClassVar[dict[str, Any]] = dict(mlp_ratios=(4, 4, 4, 4), attention=dict(type="MILAAttention"))
     _deep: ClassVar[dict[str, Any]] = dict(_common, depths=(3, 6, 21, 6))
     arch_settings: ClassVar[dict[str, dict[str, Any]]] = {
@@ -67,12 +67,8 @@ class MILA(Backbone):
         "base": dict(_deep, channels=(96, 192, 384, 768), num_heads=(3, 6, 12, 24)),
     }
 
-    def __init__(self, arch: str | dict[str, Any] | None = None, *, output_norm: bool = True, **options: Any) -> None:
-        self.output_norm = output_norm
-        super().__init__(arch, **options)
-
     def build_stem(self) -> nn.Module:
-        return ConvStem(self.in_channels, self.stage_channels[0], shortcut=True)
+        return ConvStem(self.in_channels, self.stage_channels[0], shortcut=self.stem_shortcut)
 
     def build_downsample(self, stage: int) -> nn.Module | None:
         return InvertedMerging(*self.stage_channels[stage - 1 : stage + 1]) if stage else None
@@ -84,15 +80,11 @@ class MILA(Backbone):
 
     def build_stage_norm(self, stage: int) -> nn.Module | None:
         is_last = stage == self.num_stages - 1
-        return LayerNorm(self.stage_channels[stage]) if is_last and not self.output_norm else None
-
-    def build_norm(self, stage: int) -> nn.Module | None:
-        return nn.LayerNorm(self.stage_channels[stage]) if self.output_norm else None
+        return self.last_norm(self.stage_channels[stage]) if is_last and not self.output_norm else None
 
     # Names in timm and published weights.
     timm = (TimmNames("mila_{}", {"t": "tiny", "s": "small", "b": "base"}),)
     first_conv = "stem.shrink.linear"
-    classifier: ClassVar[dict[str, Any]] = dict(out_indices=(3,), output_norm=False)
     published: ClassVar[dict[Network, Rules]] = {
         Network("MILA", ("patch_embed.conv1.conv.weight", "layers.0.blocks.0.attn.qk.weight"), is_ours=True): (
             *((rf"^patch_embed\.{old}\.(conv|norm)\.", rf"stem.{new}.\1.") for old, new in _STEM.items()),

@@ -12,11 +12,11 @@ from mmlisa.models.attention import HeadPool, build_attention, join_heads, split
 from mmlisa.models.layers.blocks import Block, LayerNorm, Mlp, stochastic_depth
 from mmlisa.models.layers.grids import ResizeOnLoad, stretch
 from mmlisa.models.layers.tokens import PatchEmbed, to_map, to_tokens
-from mmlisa.models.published import Network, Rules
+from mmlisa.models.published import Network, Rules, TimmNames
 from mmlisa.ops.context import divide_up
 from mmlisa.registry import MODELS
 
-from .base import Backbone, StageSize, TimmNames
+from .base import Backbone, StageSize
 
 
 class RelativeBias(ResizeOnLoad):

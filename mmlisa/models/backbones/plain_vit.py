@@ -6,47 +6,16 @@ to 4.
 """
 
 from collections.abc import Sequence
-from math import prod
 from typing import Any, ClassVar
 
-import torch
 from torch import Tensor, nn
 
 from mmlisa.errors import UserError
-from mmlisa.models.attention import build_attention
-from mmlisa.models.layers.blocks import Block
-from mmlisa.models.layers.grids import PositionsOnLoad
-from mmlisa.models.layers.tokens import PatchEmbed
-from mmlisa.models.published import DEIT, DEIT_RULES, Network, Rules
+from mmlisa.models.layers.grids import PositionedPatchEmbed
+from mmlisa.models.published import DEIT, DEIT_RULES, Network, Rules, TimmNames
 from mmlisa.registry import MODELS
 
-from .base import Backbone, StageSize, TimmNames
-
-
-class Stem(PositionsOnLoad, PatchEmbed):
-    """Patch embedding with learned positions and an optional class token: image -> ``[B, (1 +) N, C]``, grid of N patches.
-
-    The image is padded with zeros to whole patches; positions are interpolated to the grid at hand.
-    """
-
-    on_grid = ("position",)
-
-    def __init__(
-        self, in_channels: int, channels: int, patch_size: int, grid: Sequence[int], class_token: bool
-    ) -> None:
-        super().__init__(in_channels, channels, patch_size, patch_size, norm=nn.Identity())
-        self.cls_token = nn.Parameter(torch.empty(1, 1, channels)) if class_token else None
-        self.position = nn.Parameter(torch.empty(1, class_token + prod(grid), channels))
-        self.grid = tuple(grid)
-        for tensor in (self.cls_token, self.position):
-            if tensor is not None:
-                nn.init.trunc_normal_(tensor, std=0.02)
-
-    def forward(self, image: Tensor) -> tuple[Tensor, tuple[int, ...]]:
-        x, grid = super().forward(image)
-        if self.cls_token is not None:
-            x = torch.cat([self.cls_token.expand(x.shape[0], -1, -1).to(x.dtype), x], dim=1)
-        return x + self.resize(self.position, grid).to(x.dtype), grid
+from .base import Backbone, StageSize
 
 
 class PlainViT(Backbone):
@@ -79,13 +48,10 @@ class PlainViT(Backbone):
 
     def build_stem(self) -> nn.Module:
         channels, has_class_token = self.arch["channels"], self.arch.get("class_token", True)
-        return Stem(self.in_channels, channels, self.stage_strides[0], self.stage_grid(0), has_class_token)
-
-    def build_block(self, stage: int, index: int, drop_path: float, grid: tuple[int, ...]) -> nn.Module:
-        arch, channels = self.arch, self.arch["channels"]
-        attention = build_attention(self.attention, channels, arch["num_heads"], grid)
-        ratio, conv = arch["mlp_ratio"], arch.get("mlp_conv")
-        return Block(channels, attention, mlp_ratio=ratio, mlp_conv=conv, drop_path=drop_path)
+        side, grid = self.stage_strides[0], self.stage_grid(0)
+        return PositionedPatchEmbed(
+            self.in_channels, channels, side, grid, norm=nn.Identity(), class_token=has_class_token
+        )
 
     def finish(self) -> None:
         super().finish()

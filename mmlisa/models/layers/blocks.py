@@ -1,10 +1,10 @@
-"""The transformer block of the backbones: residual branches that save less for the backward pass.
+"""Blocks and stages of the backbones: residual branches that save less for the backward pass.
 
 In training, a linear layer of a :class:`Branch` saves what the cheap layers before it (norm, activation, depthwise convolution)
 took, not what they returned. Its backward pass computes those layers again: see :func:`mmlisa.ops.linear_of`.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial, reduce
 from itertools import islice
 from typing import Any, ClassVar, NamedTuple
@@ -14,12 +14,14 @@ import torch.nn.functional as F
 from timm.layers import DropPath
 from torch import Tensor, nn
 from torch.nn.modules import module as _module
+from torch.nn.modules.batchnorm import _BatchNorm
+from torch.utils.checkpoint import checkpoint
 
 from mmlisa.errors import UserError
 from mmlisa.ops.context import records_gradients
 from mmlisa.ops.recompute import linear_of
 
-from .tokens import TOKEN_CONVOLUTIONS, ShortcutTokenConv, norm_tokens, token_conv
+from .tokens import TOKEN_CONVOLUTIONS, ShortcutTokenConv, norm_tokens, to_map, token_conv
 
 _HOOKS = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")
 
@@ -141,6 +143,30 @@ class StarReLU(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return _star_relu(x, self.scale, self.bias)
+
+
+class SquaredReLU(nn.Module):
+    """``relu(x) ** 2`` (So et al., "Primer")."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x.relu().square()
+
+
+_ACTIVATIONS = {"GELU": nn.GELU, "ReLU": nn.ReLU, "SquaredReLU": SquaredReLU}
+
+
+def hidden_layers(
+    channels: int, activation: str = "GELU", pre_norm: bool = False, dropout: float = 0.0
+) -> dict[str, nn.Module]:
+    """Return a classifier's (LayerNorm,) Linear C -> 4 C, activation, LayerNorm, (dropout) by name, in MetaFormer's order."""
+    hidden = 4 * channels
+    return {
+        "pre_norm": nn.LayerNorm(channels, eps=1e-6) if pre_norm else nn.Identity(),
+        "fc1": nn.Linear(channels, hidden),
+        "activation": _ACTIVATIONS[activation](),
+        "norm": nn.LayerNorm(hidden, eps=1e-6),
+        "dropout": nn.Dropout(dropout),
+    }
 
 
 _NORMS = {"LN": LayerNorm, "BN": nn.BatchNorm1d, "SyncBN": nn.SyncBatchNorm}
@@ -265,3 +291,45 @@ class Block(ResidualBlock):
 
     def residuals(self) -> list[Residual]:
         return [Residual(self.attn, self.norm1, self.drop_path), Residual(self.mlp, self.norm2, self.drop_path)]
+
+
+class Stage(nn.Module):
+    """A downsampling, blocks and a norm, each of them optional.
+
+    Args:
+        blocks: each called as ``block(x: [B, N, C], grid) -> [B, N, C]``.
+        downsample: a module from maps ``[B, C_in, *grid]`` to tokens ``[B, N, C]`` and their grid.
+        norm: of the tokens that the stage returns.
+        with_cp: recompute the downsampling and each block in the backward pass.
+    """
+
+    def __init__(
+        self,
+        blocks: Iterable[nn.Module] = (),
+        *,
+        downsample: nn.Module | None = None,
+        norm: nn.Module | None = None,
+        with_cp: bool = False,
+    ) -> None:
+        super().__init__()
+        self.downsample, self.blocks, self.norm, self.with_cp = downsample, nn.ModuleList(blocks), norm, with_cp
+
+    def forward(self, x: Tensor, grid: tuple[int, ...]) -> tuple[Tensor, tuple[int, ...]]:
+        """Tokens ``[B, N, C_in]`` and their grid -> ``[B, N', C]`` and theirs."""
+        if self.downsample is not None:
+            x = to_map(x, grid)
+            x, grid = self.recompute(self.downsample, x) if self.with_cp else self.downsample(x)
+        for block in self.blocks:
+            x = self.recompute(block, x, grid) if self.with_cp else block(x, grid)
+        return (x if self.norm is None else norm_tokens(self.norm, x)), grid
+
+    def recompute(self, layer: nn.Module, *args: Any) -> Any:
+        """Call a layer of this stage, and in training call it again in the backward pass.
+
+        Layers with batch norms in training mode are not recomputed: running statistics would be updated twice.
+        """
+        if not (self.training and torch.is_grad_enabled()) or any(
+            isinstance(module, _BatchNorm) and module.training for module in layer.modules()
+        ):
+            return layer(*args)
+        return checkpoint(layer, *args, use_reentrant=False)

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from mmlisa.ops.context import at_least_fp32, has_free_size, is_traced, is_transformed, no_autocast
 from mmlisa.ops.relative import toeplitz
 
-from .tokens import to_map, to_tokens
+from .tokens import PatchEmbed, to_map, to_tokens
 
 T = TypeVar("T")
 # A class and a distillation token; a table with more rows beyond a square number is not of a square grid.
@@ -180,6 +180,39 @@ def _interpolate(table: Tensor, old: tuple[int, ...], new: tuple[int, ...]) -> T
             after = table.unflatten(1, (*new[:axis], *old[axis:])).flatten(axis + 2)
             table = (matrix @ after).reshape(1, -1, table.shape[2])
     return table
+
+
+class PositionedPatchEmbed(PositionsOnLoad, PatchEmbed):
+    """A patch embedding, learned positions and an optional class token: map -> ``[B, (1 +) N, C]``, grid of N patches.
+
+    The map is padded with zeros to whole patches; positions are interpolated from the pretraining ``grid`` to the grid at hand.
+    """
+
+    on_grid = ("position",)
+
+    def __init__(
+        self,
+        in_channels: int,
+        channels: int,
+        side: int,
+        grid: Sequence[int],
+        *,
+        norm: nn.Module,
+        class_token: bool = False,
+    ) -> None:
+        super().__init__(in_channels, channels, side, side, norm=norm)
+        self.cls_token = nn.Parameter(torch.empty(1, 1, channels)) if class_token else None
+        self.position = nn.Parameter(torch.empty(1, class_token + prod(grid), channels))
+        self.grid = tuple(grid)
+        for tensor in (self.cls_token, self.position):
+            if tensor is not None:
+                nn.init.trunc_normal_(tensor, std=0.02)
+
+    def forward(self, x: Tensor) -> tuple[Tensor, tuple[int, ...]]:
+        x, grid = super().forward(x)
+        if self.cls_token is not None:
+            x = torch.cat([self.cls_token.expand(x.shape[0], -1, -1).to(x.dtype), x], dim=1)
+        return x + self.resize(self.position, grid).to(x.dtype), grid
 
 
 class RelativePosition(ResizeOnLoad):

@@ -87,6 +87,18 @@ class SharedTokenConv(TokenConv):
         return convolve(x, self.weight.repeat(heads, 1, 1, 1), self.bias.repeat(heads), grid)
 
 
+class LePE(TokenConv):
+    """Locally enhanced positional encoding: a depthwise convolution of the values (Dong et al., "CSwin", Eq. 7).
+
+    Prefix tokens have no position, and get zeros.
+    """
+
+    def forward(self, x: Tensor, grid: Sequence[int]) -> Tensor:
+        """``[B, N, C] -> [B, N, C]``."""
+        prefix = x.shape[1] - prod(grid)
+        return after_prefix(super().forward(x[:, prefix:], grid), prefix)
+
+
 TOKEN_CONVOLUTIONS = {2: TokenConv, 3: TokenConv3d}
 
 

@@ -2,15 +2,17 @@
 
 import copy
 from importlib import import_module
+from math import prod, sqrt
 
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from helpers.backbones import CASES, KINDS
 from mmlisa.inference import faster
 from mmlisa.models import backbones
+from mmlisa.models.backbones import CastlingLeViT, ESNet, FLattenPVTv2, LCNet, LiSANet, iViT
 from mmlisa.registry import MODELS
 
 # The norm that the official FLatten-PVT holds and never applies.
@@ -284,3 +286,47 @@ def test_attention_is_a_delta_of_the_archs_operator(name):
     for cfg in ({}, *(dict(type=kind) for kind in (operator["type"], MODELS.get(operator["type"])))):
         assert build(name, attention=cfg).attention == {**operator, **cfg}
     assert build(name, attention=dict(type="HydraAttention")).attention == dict(type="HydraAttention")
+
+
+def test_head_mixing_survives_initialisation():
+    """Small random mixing matrices would shrink the output of the attention to nothing."""
+    backbone = iViT(dict(base="tiny", depths=(1, 1, 1, 1)), init_cfg=dict(type="TruncNormal", layer="Linear", std=0.02))
+    backbone.init_weights()
+    mixings = {n: p for n, p in backbone.named_parameters() if ".mix_" in n}
+    assert len(mixings) == 8
+    assert all(torch.equal(p, torch.eye(len(p))) for p in mixings.values())
+    assert backbone.stages[2].blocks[0].token_mixer.qkv.weight.std() < 0.03
+
+
+# Hosts whose convolutions start by their fan-out, the mobile ones and those after PVTv2, and whose layers all start alike.
+BY_FAN_OUT = (LiSANet, LCNet, ESNet, FLattenPVTv2)
+
+
+def expected_deviation(model: nn.Module, name: str, module: nn.Module, parameter: Tensor) -> float | None:
+    """Linear layers at 0.02 and convolutions as PyTorch has them, unless the host's own code differs."""
+    if isinstance(module, nn.Conv2d | nn.Conv3d | nn.Linear):
+        if isinstance(model, iViT):
+            return 0.02
+        if isinstance(module, nn.Linear) and not isinstance(model, CastlingLeViT):
+            return 0.02
+        if not isinstance(model, BY_FAN_OUT):
+            return 1 / sqrt(3 * parameter[0].numel())
+        return sqrt(2 / (module.out_channels // module.groups * prod(module.kernel_size)))
+    if name.startswith("kernel_") and isinstance(module.norm, nn.Identity):
+        return prod(parameter.shape[parameter.ndim - 2 :]) ** -0.5
+    return 0.0 if name in ("bias_a", "scale", "positional_encoding", "attention_biases") else 0.02
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_weights_start_by_formula(case):
+    torch.manual_seed(0)
+    model = MODELS.build(CASES[case])
+    for path, module in model.named_modules():
+        for name, parameter in module.named_parameters(recurse=False):
+            if parameter.ndim > 1 and parameter.numel() > 100 and not name.startswith("mix_"):
+                expected = expected_deviation(model, name, module, parameter)
+                noise = 5 / sqrt(2 * parameter.numel())
+                assert parameter.std().item() == pytest.approx(expected, rel=0.02 + noise), f"{path}.{name}"
+                assert abs(parameter.mean()) <= 5 * expected / sqrt(parameter.numel()), f"{path}.{name}"
+            if name == "bias" and isinstance(module, nn.Linear) and not isinstance(model, CastlingLeViT):
+                assert not parameter.any(), f"{path}.{name}"

@@ -64,9 +64,3 @@ def test_cross_shaped_windows_by_definition():
     for grid, branches in {(7, 7): 1, (7, 12): 1, (12, 7): 1, (8, 12): 2, (12, 8): 2}.items():
         operator = build_attention(dict(type="CrossShapedWindowAttention", split_size=7), 16, 2, grid)
         assert len(operator.lepe) == branches, grid
-
-
-@pytest.mark.parametrize("attn_type", ["LLS", "LLSX"])
-def test_attn_type_must_fit(attn_type):
-    with pytest.raises(ValueError, match=f"attn_type='{attn_type}'"):
-        FLattenSwin(attn_type=attn_type)

@@ -1,4 +1,4 @@
-"""LiSANet's sizes, LiSANet on video, with weights of another resolution, and its norms."""
+"""LiSANet on video, with weights of another resolution, and its norms."""
 
 import pytest
 import torch
@@ -7,21 +7,8 @@ from torch.nn import SyncBatchNorm
 
 from helpers.backbones import CASES
 from mmlisa.conversion import inflate
-from mmlisa.models.attention import LiSA
 from mmlisa.models.backbones import LiSANet
 
-# The journal's Table 2 and the first version's Tables 2 and 8a: blocks, channels, heads of the stages with attention, and D.
-SIZES = {
-    "isotropic": ((12,), (192,), (12,), 16),
-    "small": ((2, 4, 12, 4), (64, 128, 320, 384), (4, 8, 20, 24), 8),
-    "base": ((4, 8, 18, 3), (96, 192, 384, 576), (6, 12, 24, 36), 8),
-    "hybrid-small": ((3, 6, 12, 4), (64, 128, 320, 384), (20, 24), 8),
-    "hybrid-base": ((3, 12, 18, 3), (96, 192, 384, 576), (24, 36), 8),
-    "v1-isotropic": ((12,), (192,), (12,), 16),
-    "v1-tiny": ((1, 2, 5, 2), (64, 128, 256, 512), (4, 8, 16, 32), 8),
-    "v1-small": ((1, 2, 11, 2), (64, 128, 256, 512), (4, 8, 16, 32), 16),
-    "v1-base": ((2, 3, 16, 3), (96, 192, 384, 768), (6, 12, 24, 48), 16),
-}
 ARCHS = {kind: CASES[kind]["arch"] for kind in ("lisanet-hybrid", "lisanet", "lisanet-v1", "lisanet-isotropic")}
 
 
@@ -29,26 +16,6 @@ ARCHS = {kind: CASES[kind]["arch"] for kind in ("lisanet-hybrid", "lisanet", "li
 def arch(request):
     torch.manual_seed(0)
     return ARCHS[request.param]
-
-
-@pytest.mark.parametrize("name", SIZES)
-def test_sizes_of_the_tables(name):
-    """The built networks', and of the journal's pyramids the MLP ratios, convolutions and embeddings of appendix A.1."""
-    with torch.device("meta"):
-        model = LiSANet(name)
-    depths, channels, heads, patterns = SIZES[name]
-    blocks = [list(stage.blocks) for stage in model.stages]
-    attentions = [stage[0].attn for stage in blocks if isinstance(stage[0].attn, LiSA)]
-    assert (tuple(map(len, blocks)), tuple(stage[0].norm1.weight.numel() for stage in blocks)) == (depths, channels)
-    assert tuple(attention.num_heads for attention in attentions) == heads
-    assert {attention.kernel_b.shape[0] for attention in attentions} == {patterns}
-    if len(depths) == 4 and not name.startswith("v1"):
-        assert [stage[0].mlp.fc1.out_features for stage in blocks] == [
-            ratio * width for ratio, width in zip((4, 4, 3, 3), channels, strict=True)
-        ]
-        assert all(stage[0].mlp.dwconv.kernel_size == (3, 3) for stage in blocks)
-        embeds = [model.stem, *(stage.downsample for stage in model.stages[1:])]
-        assert [(e.proj.kernel_size[0], e.proj.stride[0]) for e in embeds] == [(7, 4), (3, 2), (3, 2), (3, 2)]
 
 
 @pytest.mark.parametrize("size", [(8, 64, 64), (5, 67, 41)])

@@ -1,4 +1,4 @@
-"""PicoDet's head and label assignment (Yu et al., "PP-PicoDet", Sec. 3.2-3.3), from MMDetection's parts."""
+"""Dense heads that no OpenMMLab package has: PicoDet's, and its label assignment (Yu et al., "PP-PicoDet", Sec. 3.2-3.3)."""
 
 from collections.abc import Sequence
 from functools import partial

@@ -1,4 +1,4 @@
-"""Hard distillation, whose teacher is frozen, unsaved, and its classes are learnt; and MESA."""
+"""Distillation, whose teacher is frozen, unsaved, and its classes are learnt; MESA; the head with a hidden layer."""
 
 import pytest
 import torch
@@ -10,13 +10,14 @@ from mmpretrain.models import ImageClassifier
 from mmpretrain.structures import DataSample
 from torch import nn
 
-from mmlisa.models.heads import DistilledClassifier, SelfDistilledClassifier
+from mmlisa.models.heads import DistilledClassifier, MlpClsHead, SelfDistilledClassifier
 
 NETWORK = dict(
     backbone=dict(type="mmlisa.LCNet", arch=dict(scale=0.25), out_indices=(3,)),
     neck=dict(type="GlobalAveragePooling"),
     head=dict(type="LinearClsHead", num_classes=5, in_channels=128),
 )
+HEAD = NETWORK["head"]
 
 
 @pytest.fixture
@@ -25,9 +26,6 @@ def teacher(tmp_path) -> str:
     with DefaultScope.overwrite_default_scope("mmpretrain"):
         torch.save(ImageClassifier(**NETWORK).state_dict(), tmp_path / "teacher.pth")
     return str(tmp_path / "teacher.pth")
-
-
-HEAD = NETWORK["head"]
 
 
 def build(checkpoint: str, **options) -> DistilledClassifier:
@@ -121,3 +119,32 @@ def test_mesa_is_the_sum_of_both():
     sum(losses.values()).backward()
     assert all(p.grad is None for p in teacher.parameters())
     assert len(model.state_dict()) == len(teacher.state_dict())
+
+
+ACTIVATIONS = {"GELU": F.gelu, "ReLU": F.relu, "SquaredReLU": lambda x: F.relu(x) ** 2}
+
+
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+@pytest.mark.parametrize("pre_norm", [False, True])
+def test_a_hidden_layer(activation, pre_norm):
+    """MetaFormer's order: the hidden layer, its activation, a norm, the dropout, the classes; of the last map alone."""
+    torch.manual_seed(0)
+    head = MlpClsHead(5, 12, activation=activation, pre_norm=pre_norm, dropout=0.4).double().eval()
+    for parameter in head.parameters():
+        nn.init.normal_(parameter)
+    first, last = (torch.randn(4, 12, dtype=torch.float64) for _ in range(2))
+    x = F.layer_norm(last, (12,), head.pre_norm.weight, head.pre_norm.bias, 1e-6) if pre_norm else last
+    x = ACTIVATIONS[activation](F.linear(x, head.fc1.weight, head.fc1.bias))
+    x = F.layer_norm(x, (48,), head.norm.weight, head.norm.bias, 1e-6)
+    expected = F.linear(x, head.fc2.weight, head.fc2.bias)
+    torch.testing.assert_close(head((first, last)), expected, rtol=1e-9, atol=1e-9)
+    assert not torch.allclose(head.train()((first, last)), expected)
+
+
+def test_layers_of_the_head_start_small():
+    """Linear layers at 0.02; a last one that is to start smaller at that share of it."""
+    torch.manual_seed(0)
+    head = MlpClsHead(50, 40, init_scale=0.001)
+    head.init_weights()
+    assert head.fc1.weight.std().item() == pytest.approx(0.02, rel=0.05)
+    assert head.fc2.weight.std().item() == pytest.approx(0.02 * 0.001, rel=0.05)

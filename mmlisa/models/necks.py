@@ -1,4 +1,4 @@
-"""PicoDet's necks (Yu et al., "PP-PicoDet"): path aggregation networks of one width and of depthwise convolutions."""
+"""Necks that no OpenMMLab package has: PicoDet's, and the pyramid on a plain backbone."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -8,13 +8,14 @@ import torch
 import torch.nn.functional as F
 from mmcv.cnn import ConvModule, DepthwiseSeparableConvModule
 from mmengine.model import BaseModule
+from timm.layers import LayerNorm2d
 from torch import Tensor, nn
 
 from mmlisa.registry import MODELS
 
 
 class PAN(BaseModule):
-    """Base: 1x1 convolutions to one width, top-down fusion, bottom-up fusion, and one coarser map at the end.
+    """Base of PicoDet's necks (Yu et al., "PP-PicoDet"): top-down and bottom-up fusion of one width, and one coarser map.
 
     Args:
         in_channels: channels of the backbone's maps, fine to coarse, each half the size of the one before (rounded up).
@@ -85,3 +86,43 @@ class LCPAN(PAN):
 
     def fusion(self, width: int) -> nn.Module:
         return nn.Sequential(self.separable(2 * width, 2 * width), self.separable(2 * width, width))
+
+
+@MODELS.register_module()
+class SimpleFeaturePyramid(BaseModule):
+    """Pyramid on the last map of a plain backbone (Li et al., "Exploring Plain Vision Transformer Backbones", Sec. 3 and A.2).
+
+    ``forward(maps)`` uses the last map, ``[B, in_channels, H, W]``; it returns five maps ``[B, out_channels, ...]`` of 4H x 4W,
+    2H x 2W, H x W, H//2 x W//2 and (H//2 + 1)//2 x (W//2 + 1)//2, the last by subsampling. Transposed convolutions halve the
+    channels as they double the size; then come a 1x1 and a 3x3 convolution, each followed by a LayerNorm.
+
+    Args:
+        in_channels: channels of the backbone's last map, a multiple of 4.
+        out_channels: channels of every returned map.
+    """
+
+    def __init__(
+        self, in_channels: int, out_channels: int = 256, init_cfg: dict[str, Any] | list[dict[str, Any]] | None = None
+    ) -> None:
+        super().__init__(init_cfg)
+        half, quarter, double = in_channels // 2, in_channels // 4, partial(nn.ConvTranspose2d, kernel_size=2, stride=2)
+        rescalings = [
+            ([double(in_channels, half), LayerNorm2d(half), nn.GELU(), double(half, quarter)], quarter),
+            ([double(in_channels, half)], half),
+            ([], in_channels),
+            ([nn.MaxPool2d(2, stride=2)], in_channels),
+        ]
+        self.levels = nn.ModuleList(
+            nn.Sequential(
+                *rescaling,
+                nn.Conv2d(channels, out_channels, 1, bias=False),
+                LayerNorm2d(out_channels),
+                nn.Conv2d(out_channels, out_channels, 3, padding=1, bias=False),
+                LayerNorm2d(out_channels),
+            )
+            for rescaling, channels in rescalings
+        )
+
+    def forward(self, maps: Sequence[Tensor]) -> tuple[Tensor, ...]:
+        pyramid = [level(maps[-1]) for level in self.levels]
+        return (*pyramid, F.max_pool2d(pyramid[-1], 1, stride=2))

@@ -1,4 +1,0 @@
-"""Necks that no OpenMMLab package has."""
-
-from .pan import CSPPAN, LCPAN
-from .simple_pyramid import SimpleFeaturePyramid
