@@ -10,7 +10,7 @@ from mmlisa.models.attention import build_attention
 from mmlisa.models.layers import SepConv, build_norm
 from mmlisa.registry import MODELS
 
-# Channels of a head by the papers; conversion/test_flatten.py has FLatten's own.
+# Channels of a head by the papers; conversion/test_authors_files.py has FLatten's own.
 HEADS = dict(
     LiSANet=16, iViT=32, InteractiveViT=64, CastlingDeiT=64, CastlingViT=64, CastlingMViTv2=96, MILA=32, HViT3=32
 )
