@@ -18,6 +18,22 @@ from mmlisa.training.config import predicts_masks, type_name
 
 
 @dataclass(frozen=True)
+class Options:
+    """The settings of a run; see ``mmlisa fit --help``."""
+
+    data: str
+    task: str = ""
+    model: str = "auto"
+    weights: str | None = None
+    epochs: int | None = None
+    size: int | None = None
+    batch: int | None = None
+    tile: int | str = "auto"
+    ignore: tuple[int, ...] = ()
+    background: str = "auto"
+
+
+@dataclass(frozen=True)
 class Preset:
     """A shipped config to inherit, and the recipe that it was tried with."""
 
@@ -82,13 +98,32 @@ class Plan:
     reasons: dict[str, str]
 
 
-def choose_preset(dataset: Dataset, model: str, weights: str | None, on_gpu: bool) -> tuple[Preset, str]:
-    """Return the preset ``model``, or for ``'auto'`` the one that docs/choosing.md recommends, and the reason for the choice.
+def make_plan(dataset: Dataset, options: Options, on_gpu: bool) -> Plan:
+    """Derive the settings of a training from the data. An option that does not fit the task is a UserError."""
+    preset, reason = _choose_preset(dataset, options, on_gpu)
+    reasons = {"model": reason, "batch": "chosen by --batch"}
+    has_tiles, side, reasons["side"] = _choose_side(dataset, options, on_gpu)
+    side = max(_ROUND, round(side / _ROUND) * _ROUND)
+    sizes = [sample.size for sample in dataset.split("train")]
+    count = sum(math.prod(-(-length // side) for length in size) for size in sizes) if has_tiles else len(sizes)
+    batch = options.batch
+    if batch is None:
+        batch = min(preset.batch, 2 ** int(math.log2(max(2, count // 2))))
+        reasons["batch"] = f"{preset.batch} in the recipe, at most half of the {'tiles' if has_tiles else 'images'}"
+    per_epoch = math.ceil(count / batch)
+    if options.epochs:
+        steps = options.epochs * per_epoch
+        reasons["steps"] = f"{options.epochs} epochs of {per_epoch} steps, at least {_FEWEST} steps"
+    else:
+        steps = max(preset.steps, preset.epochs * per_epoch)
+        reasons["steps"] = f"{preset.steps} steps or {preset.epochs} epochs of {per_epoch} steps, whichever is longer"
+    rate = float(f"{preset.rate * batch / preset.batch:.3g}")
+    return Plan(dataset.task, preset, on_gpu, has_tiles, side, batch, rate, max(_FEWEST, steps), reasons)
 
-    ``model`` may also be the path of a config. ``weights`` replaces the published weights of the preset; ``''`` removes them.
-    A ``model`` that is neither a preset of the task nor a config for it is a UserError.
-    """
-    presets, reason = PRESETS[dataset.task], "chosen by --model"
+
+def _choose_preset(dataset: Dataset, options: Options, on_gpu: bool) -> tuple[Preset, str]:
+    """Return the preset ``--model``, or else the one that docs/choosing.md recommends, and the reason for the choice."""
+    presets, model, reason = PRESETS[dataset.task], options.model, "chosen by --model"
     longer = float(np.median([max(sample.size) for sample in dataset.samples]))
     if model == "auto" and not on_gpu:
         model, reason = "hylisanet", "without a GPU, a narrow network that trains from scratch"
@@ -100,7 +135,7 @@ def choose_preset(dataset: Dataset, model: str, weights: str | None, on_gpu: boo
     if preset is None:
         remedy = f"choose one of {', '.join(presets)}, or a config for it"
         raise UserError(f"--model {model!r} is not for {dataset.task}; {remedy}")
-    return preset if weights is None else replace(preset, weights=weights), reason
+    return preset if options.weights is None else replace(preset, weights=options.weights), reason
 
 
 def _read_preset(path: str, task: str) -> Preset | None:
@@ -121,87 +156,32 @@ def _published_source(backbone: Mapping[str, Any]) -> str:
     return next((entry["source"] for entry in entries if type_name(entry) == "PublishedWeights"), "")
 
 
-def make_plan(
-    dataset: Dataset,
-    preset: Preset,
-    on_gpu: bool,
-    *,
-    side: int | None = None,
-    batch: int | None = None,
-    epochs: int | None = None,
-    tile: int | str = "off",
-) -> Plan:
-    """Derive the settings of a training from the data.
+def _choose_side(dataset: Dataset, options: Options, on_gpu: bool) -> tuple[bool, float, str]:
+    """Return whether to train on tiles, the side of the tiles or the longer side of the images, and the reason for it.
 
-    ``side`` is the longer side of the images in pixels, ``batch`` their number per step, ``epochs`` the passes over the images.
-    ``tile`` is the side of tiles in pixels, ``'auto'`` or ``'off'``; ``'auto'`` takes no tiles if ``side`` is given,
-    and a number is a UserError for a classification.
+    At this side, three quarters of the objects are large enough.
     """
-    reasons = {"side": "chosen by --size", "batch": "chosen by --batch"}
-    tile, tile_reason = _choose_tile(dataset, on_gpu, "off" if side and tile == "auto" else tile)
-    if tile:
-        side, reasons["side"] = tile, f"side of the tiles; {tile_reason}"
-    elif side is None:
-        side, reasons["side"] = _choose_side(dataset, on_gpu)
-    side = max(_ROUND, round(side / _ROUND) * _ROUND)
-    sizes = [sample.size for sample in dataset.split("train")]
-    count = sum(math.prod(math.ceil(length / side) for length in size) for size in sizes) if tile else len(sizes)
-    if batch is None:
-        batch = min(preset.batch, 2 ** int(math.log2(max(2, count // 2))))
-        reasons["batch"] = f"{preset.batch} in the recipe, at most half of the {'tiles' if tile else 'images'}"
-    per_epoch = math.ceil(count / batch)
-    if epochs:
-        steps, reasons["steps"] = epochs * per_epoch, f"{epochs} epochs of {per_epoch} steps, at least {_FEWEST} steps"
-    else:
-        steps = max(preset.steps, preset.epochs * per_epoch)
-        reasons["steps"] = f"{preset.steps} steps or {preset.epochs} epochs of {per_epoch} steps, whichever is longer"
-    rate = float(f"{preset.rate * batch / preset.batch:.3g}")
-    return Plan(dataset.task, preset, on_gpu, bool(tile), side, batch, rate, max(_FEWEST, steps), reasons)
-
-
-def largest_shape(plan: Plan, dataset: Dataset) -> tuple[int, ...]:
-    """Return the largest H and W of the images as the model takes them; empty for a classifier, whose images have one size."""
-    if plan.task == "classification":
-        return ()
-    if plan.tiles:
-        return plan.side, plan.side
-    sizes = [[int(length * plan.side / max(sample.size) + 0.5) for length in sample.size] for sample in dataset.samples]
-    width, height = (max(_ROUND, *lengths) for lengths in zip(*sizes, strict=True))
-    return height, width
-
-
-def _object_size(dataset: Dataset) -> tuple[float, float]:
-    """Return the median of the images' longer sides, and the size below which a quarter of the objects are in such an image."""
-    train = dataset.split("train")
-    longer = float(np.median([max(sample.size) for sample in train]))
+    train, tile, device = dataset.split("train"), options.tile, "GPU" if on_gpu else "CPU"
+    lowest, highest = _SIDES[dataset.task][on_gpu]
+    longer, longest = (float(choose([max(sample.size) for sample in train])) for choose in (np.median, max))
     pairs = ((entry["bbox"], sample.size) for sample in train for entry in sample.counted())
     shares = [math.sqrt(box[2] * box[3]) / max(size) for box, size in pairs]
-    return longer, longer * float(np.percentile(shares, 25)) if shares else math.inf
-
-
-def _choose_tile(dataset: Dataset, on_gpu: bool, wish: int | str) -> tuple[int, str]:
-    """Return the side of the tiles to train on, 0 for whole images, and the reason for it."""
-    if isinstance(wish, int) and dataset.task == "classification":
-        raise UserError(f"--tile {wish}: a classifier takes whole images; leave --tile out")
-    if wish == "off" or dataset.task == "classification":
-        return 0, ""
-    longest = max(max(sample.size) for sample in dataset.split("train"))
-    if wish == "auto":
-        (longer, small), highest = _object_size(dataset), _SIDES[dataset.task][on_gpu][1]
-        tile, seen = min(_TILE, highest), small * min(1, highest / longer)
-        where = f"{highest} pixels, the largest images on a {'GPU' if on_gpu else 'CPU'}"
-        reason = f"at {where}, a quarter of the objects would have less than {seen:.0f} pixels"
-        return (0, "") if seen >= _SMALL or tile >= longest else (tile, reason)
-    if wish >= longest:
-        text = f"--tile {wish} is not smaller than the largest image, {longest} pixels"
+    small = longer * float(np.percentile(shares, 25)) if shares else math.inf  # in an image of the median size
+    if isinstance(tile, int) and dataset.task == "classification":
+        raise UserError(f"--tile {tile}: a classifier takes whole images; leave --tile out")
+    if isinstance(tile, int) and tile < longest:
+        return True, tile, "side of the tiles; chosen by --tile"
+    if isinstance(tile, int):
+        text = f"--tile {tile} is not smaller than the largest image, {longest:.0f} pixels"
         dataset.notes.append(f"warning: {text}; the training takes whole images")
-        return 0, ""
-    return wish, "chosen by --tile"
-
-
-def _choose_side(dataset: Dataset, on_gpu: bool) -> tuple[float, str]:
-    """Return the longer side of the images in training, at which most objects are large enough, and the reason for it."""
-    (longer, small), (lowest, highest) = _object_size(dataset), _SIDES[dataset.task][on_gpu]
+    elif tile == "auto" and dataset.task != "classification" and not options.size:
+        tile, seen = min(_TILE, highest), small * min(1, highest / longer)
+        if seen < _SMALL and tile < longest:
+            where = f"{highest} pixels, the largest images on a {device}"
+            reason = f"at {where}, a quarter of the objects would have less than {seen:.0f} pixels"
+            return True, tile, f"side of the tiles; {reason}"
+    if options.size:
+        return False, options.size, "chosen by --size"
     side, reason = longer, f"the images' median longer side is {longer:.0f}"
     if small < math.inf:
         side = longer * _OBJECT / small
@@ -210,7 +190,7 @@ def _choose_side(dataset: Dataset, on_gpu: bool) -> tuple[float, str]:
     if (seen := small * side / longer) < _SMALL:
         text = f"at {side:.0f} pixels a quarter of the objects are smaller than {seen:.0f} pixels, which is too small"
         dataset.notes.append(f"warning: {text}; train on tiles (--tile), or give a larger --size")
-    return side, f"{reason}; {lowest} to {highest} on a {'GPU' if on_gpu else 'CPU'}, at most the images' own size"
+    return False, side, f"{reason}; {lowest} to {highest} on a {device}, at most the images' own size"
 
 
 def write_configs(plan: Plan, dataset: Dataset, folder: Path) -> dict[str, str]:

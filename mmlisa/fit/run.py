@@ -10,33 +10,22 @@ import signal
 import subprocess
 import sys
 from contextlib import nullcontext
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
+
+import torch
+from mmengine.config import Config
+from mmengine.registry import init_default_scope
 
 from mmlisa.checkpoints import write_file, writing_whole
 from mmlisa.data.preparation import prepare_data, write_data
 from mmlisa.errors import UserError
 
-from .comparison import compare
+from .plan import Options, make_plan, write_configs
 
-# Results that the report shows of the checkpoint and of the exported file.
+# Results that the report shows of the checkpoint and of the exported file, and of tiles and one pass.
 _METRICS = {"coco/bbox_mAP": "box AP", "coco/segm_mAP": "mask AP", "mIoU": "mIoU, %", "accuracy/top1": "top-1, %"}
-
-
-@dataclass(frozen=True)
-class Options:
-    """The settings of a run; see ``mmlisa fit --help``."""
-
-    data: str
-    task: str = ""
-    model: str = "auto"
-    weights: str | None = None
-    epochs: int | None = None
-    size: int | None = None
-    batch: int | None = None
-    tile: int | str = "auto"
-    ignore: tuple[int, ...] = ()
-    background: str = "auto"
+_BOX_METRICS = {"mAP": "AP", "mAP_50": "AP50", "mAP_s": "small", "mAP_m": "medium", "mAP_l": "large"}
 
 
 def fit(options: Options, folder: Path, *, dry_run: bool = False) -> None:
@@ -62,9 +51,8 @@ def fit(options: Options, folder: Path, *, dry_run: bool = False) -> None:
         return _draw(folder)
     if not (folder / "model.pth").exists():
         _train(folder)
-    comparison = folder / "comparison.json"
-    if (folder / "plain.py").exists() and not comparison.exists():
-        write_file(comparison, json.dumps(compare(folder, run), indent=1))
+    if (folder / "plain.py").exists() and not (folder / "comparison.json").exists():
+        _compare(folder)
     file = folder / "model.onnx"
     if export := not (file.exists() and (folder / "export.json").exists()):
         _export(folder)
@@ -82,18 +70,10 @@ def _changed(options: Options, folder: Path) -> str:
 
 def _configure(options: Options, folder: Path) -> None:
     """Read the data, and write the annotations, the notes about them and, at last, the config."""
-    import torch
-
-    from .plan import choose_preset, largest_shape, make_plan, write_configs
-
     dataset = prepare_data(options.data, options.task, options.ignore, options.background)
-    on_gpu = torch.cuda.is_available()
-    preset, reason = choose_preset(dataset, options.model, options.weights, on_gpu)
-    numbers = dict(side=options.size, batch=options.batch, epochs=options.epochs, tile=options.tile)
-    plan = make_plan(dataset, preset, on_gpu, **numbers)
-    plan.reasons["model"] = reason
+    plan = make_plan(dataset, options, torch.cuda.is_available())
     print(*dataset.summary(), sep="\n", flush=True)
-    write_data(dataset, folder / "data", shape=largest_shape(plan, dataset))
+    write_data(dataset, folder / "data")
     write_file(folder / "options.json", json.dumps(asdict(options), indent=1))
     for name, text in write_configs(plan, dataset, folder).items():
         print(text, flush=True)
@@ -102,9 +82,6 @@ def _configure(options: Options, folder: Path) -> None:
 
 def _draw(folder: Path) -> None:
     """Draw twelve training images with their annotations, as the pipeline decodes them."""
-    from mmengine.config import Config
-    from mmengine.registry import init_default_scope
-
     from mmlisa.training.config import import_quietly
     from mmlisa.visualization.overlays import draw_samples
 
@@ -126,25 +103,53 @@ def _train(folder: Path) -> None:
         shutil.copyfileobj(source, file)
 
 
-def _export(folder: Path) -> None:
-    """Write ``model.onnx``, of free size if the model allows it, else of the shape of the data, and notes on what was refused."""
-    words, log = ["export", folder / "config.py", folder / "model.pth", folder / "model.onnx"], folder / "export.txt"
-    shape, refused = _facts(folder)["shape"], {}
-    size = "x".join(map(str, shape))
-    attempts = {"model.onnx of free size": [], f"model.onnx of size {size}": ["--size", *shape]}
-    for name, options in attempts.items() if shape else {"model.onnx": []}.items():
+def _measure(config: Path, model: Path, work: Path, *words: object, log: Path | None = None) -> dict[str, float]:
+    """Test a checkpoint or an exported file, and return the metrics and the time per image."""
+    run("test", config, model, "--work-dir", work, *words, log=log)
+    return json.loads(max(work.rglob("[0-9]*.json")).read_text())
+
+
+def _compare(folder: Path) -> None:
+    """Test the weights on tiles of the validation images, and in one pass at 640 and 1333 pixels: rows of ``comparison.json``.
+
+    The limits on proposals hold for a tile, so one pass gets those of the tiles of its image.
+    """
+    val, plain = folder / "data" / "val.json", Config.fromfile(folder / "plain.py")
+    cfg, tests = plain.model.test_cfg, {f"tiles of {plain.side} pixels": []}
+    limits = {f"rpn.{key}": value for key, value in cfg.rpn.items()} if "rpn" in cfg else cfg
+    limits = {key: value for key, value in limits.items() if key.endswith(("nms_pre", "max_per_img"))}
+    longest = max(side for image in json.loads(val.read_text())["images"] for side in (image["width"], image["height"]))
+    for size in (size for size in (640, 1333) if size <= longest):
+        more = [f"model.test_cfg.{key}={value * -(-(size**2) // plain.side**2)}" for key, value in limits.items()]
+        tests[f"one pass at {size} pixels"] = [f"test_dataloader.dataset.pipeline.1.scale=({size},{size})", *more]
+    rows = [["test", *_BOX_METRICS.values(), "s per image"]]
+    for name, changes in tests.items():
+        work, config = folder / "comparison" / name.replace(" ", "_"), "plain.py" if changes else "config.py"
+        changes += [f"test_{part}.ann_file={val}" for part in ("dataloader.dataset", "evaluator")]
+        words = ["--cfg-options", *changes, f"test_evaluator.outfile_prefix={work / 'predictions'}"]
         try:
-            run(*words, *options, log=log)
-            print(log.read_text(errors="replace"), end="")
-            break
-        except ChildProcessError as error:
-            reason = [str(error), *log.read_text(errors="replace").split("\n")[:-1]][-1]
-            refused.setdefault(reason.removeprefix("error: "), []).append(name)
-    notes = [f"{' and '.join(names)} cannot be written: {reason}" for reason, names in refused.items()]
-    if notes and (folder / "model.onnx").exists():
-        notes.append(f"model.onnx refuses images above {size}, and pads smaller ones, which may change its results.")
+            metrics = _measure(folder / config, folder / "model.pth", work, *words, log=work / "log.txt")
+        except ChildProcessError:
+            rows.append([name, *["-"] * len(_BOX_METRICS), "failed, perhaps for memory"])
+            continue
+        # Without detections there are no metrics, and no object of a size is -1.
+        values = [metrics.get(f"coco/bbox_{key}", 0.0 if key in ("mAP", "mAP_50") else -1) for key in _BOX_METRICS]
+        rows.append([name, *("-" if value < 0 else f"{value:.3f}" for value in values), f"{metrics['time']:.2f}"])
+    write_file(folder / "comparison.json", json.dumps(rows, indent=1))
+
+
+def _export(folder: Path) -> None:
+    """Write ``model.onnx`` for images of any size (of a classifier, of its own size), or note why that is refused."""
+    words, log, notes = [folder / "config.py", folder / "model.pth", folder / "model.onnx"], folder / "export.txt", []
+    try:
+        run("export", *words, log=log)
+        print(log.read_text(errors="replace"), end="")
+    except ChildProcessError as error:
+        reason = [str(error), *log.read_text(errors="replace").split("\n")[:-1]][-1].removeprefix("error: ")
+        fixed = command("export", *words, "--size", "HEIGHT", "WIDTH")
+        notes = [f"model.onnx cannot be written: {reason}. For one size of images, try {fixed}"]
+        print(f"note: {notes[0]}", flush=True)
     write_file(folder / "export.json", json.dumps({"notes": notes, "table": []}, indent=1))
-    print(*(f"note: {note}" for note in notes), sep="\n", flush=True)
 
 
 def _test(folder: Path) -> None:
@@ -152,14 +157,12 @@ def _test(folder: Path) -> None:
     from .report import write_report
 
     rows, exported = {}, json.loads((folder / "export.json").read_text())
-    dump = ["--out", folder / "test" / "predictions.pkl"] if _facts(folder)["task"] == "classification" else []
+    task = json.loads((folder / "data" / "data.json").read_text())["task"]
     for name in ("model.onnx", "model.pth"):  # the predictions of the last one stay
-        work = folder / "test" / name
+        out = ["--out", folder / "test" / "predictions.pkl"] if (name, task) == ("model.pth", "classification") else []
         try:
             if (folder / name).exists():
-                out = dump if name == "model.pth" else []
-                run("test", folder / "config.py", folder / name, "--work-dir", work, *out)
-                rows[name] = json.loads(max(work.rglob("[0-9]*.json")).read_text())
+                rows[name] = _measure(folder / "config.py", folder / name, folder / "test" / name, *out)
         except ChildProcessError as error:
             if name == "model.pth":
                 raise
@@ -183,10 +186,6 @@ def _next_commands(folder: Path) -> dict[str, str]:
         "test again": command("test", config, model),
         "look at the data": command("check-data", config, "--draw", 16),
     }
-
-
-def _facts(folder: Path) -> dict:
-    return json.loads((folder / "data" / "data.json").read_text())
 
 
 def command(name: str, *words: object) -> str:

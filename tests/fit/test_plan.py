@@ -10,7 +10,7 @@ from mmengine.registry import MODELS, DefaultScope
 from helpers import folders
 from mmlisa import config_path
 from mmlisa.data.dataset import Dataset, Sample
-from mmlisa.fit.plan import PRESETS, Preset, _class_counts, choose_preset, largest_shape, make_plan, write_configs
+from mmlisa.fit.plan import PRESETS, Options, Preset, _class_counts, make_plan, write_configs
 
 
 def make(task="detection", number=100, size=(640, 480), side=48.0, has_masks=True):
@@ -22,10 +22,12 @@ def make(task="detection", number=100, size=(640, 480), side=48.0, has_masks=Tru
     return Dataset(Path("/data/animals"), task, folders.CLASSES, samples, has_masks=has_masks)
 
 
+def plan_of(dataset, on_gpu=False, **options):
+    return make_plan(dataset, Options("data", **options), on_gpu)
+
+
 def config_of(folder, dataset, model, weights=None, on_gpu=False, tile="off"):
-    preset, reason = choose_preset(dataset, model, weights, on_gpu)
-    plan = make_plan(dataset, preset, on_gpu, tile=tile)
-    plan.reasons["model"] = reason
+    plan = plan_of(dataset, on_gpu, model=model, weights=weights, tile=tile)
     texts = write_configs(plan, dataset, folder)
     for name, text in texts.items():
         (folder / name).write_text(text)
@@ -47,10 +49,10 @@ def test_side_by_the_sizes_of_objects(size, side, on_gpu, expected):
     dataset = make(size=size, side=side)
     for sample in dataset.samples:
         sample.objects += [dict(category_id=0, bbox=[0, 0, 9, 9], iscrowd=1)] * 3  # crowds do not count
-    preset, _ = choose_preset(dataset, "auto", None, on_gpu)
-    assert make_plan(dataset, preset, on_gpu).side == expected
+    assert plan_of(dataset, on_gpu, tile="off").side == expected
     assert any("tiles" in note for note in dataset.notes) == (expected in (384, 1344))
-    assert make_plan(dataset, preset, on_gpu, side=300).side == 288
+    plan = plan_of(dataset, on_gpu, size=300)
+    assert (plan.side, plan.tiles) == (288, False)
 
 
 @pytest.mark.parametrize(
@@ -68,55 +70,35 @@ def test_side_by_the_sizes_of_objects(size, side, on_gpu, expected):
 )
 def test_tiles_by_the_sizes_of_objects(size, side, on_gpu, tile, expected):
     dataset = make(size=size, side=side)
-    preset, _ = choose_preset(dataset, "auto", None, on_gpu)
-    plan = make_plan(dataset, preset, on_gpu, tile=tile)
+    plan = plan_of(dataset, on_gpu, tile=tile)
     assert (plan.tiles, plan.side if plan.tiles else 0) == (bool(expected), expected)
     assert any("--tile 300" in note for note in dataset.notes) == (tile == 300)
 
 
-@pytest.mark.parametrize(
-    ("sizes", "tile", "expected"),
-    [
-        ([(640, 480), (1280, 720)], "off", (288, 384)),  # H, W
-        ([(640, 480), (480, 641)], "off", (384, 384)),
-        ([(640, 10)], "off", (32, 384)),
-        ([(640, 480)], 320, (320, 320)),
-    ],
-)
-def test_the_largest_shape_holds_every_image(sizes, tile, expected):
-    dataset = make(size=(640, 480))
-    for sample, size in zip(dataset.samples, sizes * len(dataset.samples), strict=False):
-        sample.size = size
-    plan = make_plan(dataset, PRESETS["detection"]["hylisanet"], False, side=None if tile == 320 else 384, tile=tile)
-    assert largest_shape(plan, dataset) == expected
-
-
 def test_an_epoch_of_tiles_covers_the_images():
     dataset = make(size=(1000, 600), number=1000)
-    preset = PRESETS["detection"]["hylisanet"]  # batches of 4
-    assert make_plan(dataset, preset, False, tile=320, epochs=1).steps == 800 * 4 * 2 / 4
+    assert plan_of(dataset, tile=320, epochs=1).steps == 800 * 4 * 2 / 4  # batches of 4
     with pytest.raises(ValueError, match="--tile 320"):
-        make_plan(make("classification"), PRESETS["classification"]["hylisanet"], False, tile=320)
+        plan_of(make("classification"), tile=320)
 
 
 def test_batch_and_steps():
-    preset = PRESETS["detection"]["hylisanet"]  # batches of 4, at least 400 steps and 6 epochs
-    assert [getattr(make_plan(make(), preset, False), name) for name in ("batch", "steps", "rate")] == [4, 400, 1.5e-3]
-    assert make_plan(make(number=2000), preset, False).steps == 2400
-    few = make_plan(make(number=5), preset, False, epochs=7)
+    plan, few = plan_of(make()), plan_of(make(number=5), epochs=7)
+    assert (plan.batch, plan.steps, plan.rate) == (4, 400, 1.5e-3)  # at least 400 steps and 6 epochs
+    assert plan_of(make(number=2000)).steps == 2400
     assert (few.batch, few.steps, few.rate) == (2, 14, 7.5e-4)
-    assert make_plan(make(), preset, False, batch=8).rate == 3e-3
+    assert plan_of(make(), batch=8).rate == 3e-3
 
 
 def test_model_by_device_and_size():
     for width, on_gpu, name in ((640, False, "hylisanet"), (640, True, "flatten-swin-t"), (1600, True, "ivit-t")):
-        assert choose_preset(make(size=(width, 480)), "auto", None, on_gpu)[0] == PRESETS["detection"][name]
+        assert plan_of(make(size=(width, 480)), on_gpu).preset == PRESETS["detection"][name]
 
 
 @pytest.mark.parametrize("model", ["picodet", config_path("mask_rcnn_ivit_demo.py")])
 def test_a_model_of_another_task_is_refused(model):
     with pytest.raises(ValueError, match=f"--model '{model}'"):
-        choose_preset(make("segmentation"), model, None, False)
+        plan_of(make("segmentation"), model=model)
 
 
 @pytest.mark.parametrize(
@@ -129,9 +111,9 @@ def test_a_model_of_another_task_is_refused(model):
 )
 def test_a_config_is_a_model_with_its_own_recipe(tmp_path, name, recipe):
     path = config_path(name)
-    assert choose_preset(make(), path, None, False)[0] == Preset(path, *recipe)
-    optimizer = Config.fromfile(path).optim_wrapper.optimizer
-    assert config_of(tmp_path, make(), path)[1].optim_wrapper.optimizer.type == optimizer.type
+    plan, cfg, _ = config_of(tmp_path, make(), path)
+    assert plan.preset == Preset(path, *recipe)
+    assert cfg.optim_wrapper.optimizer.type == Config.fromfile(path).optim_wrapper.optimizer.type
 
 
 @pytest.mark.parametrize(

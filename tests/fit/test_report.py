@@ -17,8 +17,7 @@ from sklearn.metrics import confusion_matrix, jaccard_score, precision_score, re
 from helpers.folders import edited
 from mmlisa import __version__
 from mmlisa.fit import report as module
-from mmlisa.fit.evaluation import evaluate_labels, evaluate_maps, evaluate_objects
-from mmlisa.fit.report import write_report
+from mmlisa.fit.report import evaluate_labels, evaluate_maps, evaluate_objects, write_report
 from mmlisa.registry import METRICS
 
 NAMES = ["cat", "dog & co", "newt"]

@@ -1,6 +1,7 @@
 """The steps of `mmlisa fit`: each once, its errors, and whole runs on the demo data."""
 
 import json
+import re
 import signal
 import sys
 from pathlib import Path
@@ -74,22 +75,54 @@ def test_a_refused_export_is_a_note(commands, tmp_path, monkeypatch, capsys):
     write = module.run
 
     def refuse(name, *words, log=None, **_):
-        if name == "export" and (refuses_all or "--size" not in words):
+        if name == "export":
             log.write_text("a warning\nerror: a head cannot be exported\n")
             raise ChildProcessError("mmlisa export failed with exit status 2")
         write(name, *words, log=log)
 
     monkeypatch.setattr(module, "run", refuse)
-    monkeypatch.setattr("mmlisa.fit.plan.largest_shape", lambda *_: (96, 128))
-    for refuses_all in (True, False):
-        fit(Options(str(tmp_path / "data")), tmp_path / "run")
-        exported = json.loads((tmp_path / "run" / "export.json").read_text())
-        assert "free size" in exported["notes"][0]
-        assert exported["notes"][0].endswith(": a head cannot be exported")
-        assert "note: " in capsys.readouterr().out
-        assert (tmp_path / "run" / "report.html").exists()
-        assert len(exported["table"]) == 3 - refuses_all
-    assert "above 96x128" in exported["notes"][1]
+    fit(Options(str(tmp_path / "data")), tmp_path / "run")
+    exported = json.loads((tmp_path / "run" / "export.json").read_text())
+    assert re.search(r": a head cannot be exported\..* mmlisa export .* --size", exported["notes"][0])
+    assert [row[0] for row in exported["table"]] == ["", "model.pth"]
+    assert "note: " in capsys.readouterr().out
+    assert (tmp_path / "run" / "report.html").exists()
+
+
+SCALE, RPN = "test_dataloader.dataset.pipeline.1.scale=", "model.test_cfg.rpn"
+
+
+def test_tiles_are_compared_with_one_pass(tmp_path, monkeypatch):
+    """A pass that fails is a row. No metrics are a result of 0, and "-" stands where no object is counted."""
+    (tmp_path / "data").mkdir()
+    images = [dict(width=900, height=1400), dict(width=640, height=480)]
+    (tmp_path / "data" / "val.json").write_text(json.dumps(dict(images=images)))
+    test_cfg = dict(rpn=dict(nms_pre=500, max_per_img=200))
+    (tmp_path / "plain.py").write_text(f"side = 320\nmodel = dict(test_cfg={test_cfg})")
+    results = [dict(mAP=0.5, mAP_50=0.8, mAP_s=0.25, mAP_m=0.75, mAP_l=-1), {}, None]
+    seen = []
+
+    def run(name, config, model, *words, log):
+        seen.append((name, config.name, *words[3:-3]))
+        if (result := results[len(seen) - 1]) is None:
+            raise ChildProcessError
+        (log.parent / "1").mkdir(parents=True)
+        values = {f"coco/bbox_{name}": value for name, value in result.items()}
+        (log.parent / "1" / "1.json").write_text(json.dumps(values | dict(time=len(seen))))
+
+    monkeypatch.setattr(module, "run", run)
+    module._compare(tmp_path)
+    assert seen == [
+        ("test", "config.py"),
+        ("test", "plain.py", f"{SCALE}(640,640)", f"{RPN}.nms_pre=2000", f"{RPN}.max_per_img=800"),  # four tiles
+        ("test", "plain.py", f"{SCALE}(1333,1333)", f"{RPN}.nms_pre=9000", f"{RPN}.max_per_img=3600"),
+    ]
+    assert json.loads((tmp_path / "comparison.json").read_text()) == [
+        ["test", "AP", "AP50", "small", "medium", "large", "s per image"],
+        ["tiles of 320 pixels", "0.500", "0.800", "0.250", "0.750", "-", "1.00"],
+        ["one pass at 640 pixels", "0.000", "0.000", "-", "-", "-", "2.00"],
+        ["one pass at 1333 pixels", *"-----", "failed, perhaps for memory"],
+    ]
 
 
 PROGRAM = """#!{python}
@@ -190,9 +223,7 @@ def test_fit_on_tiles(tmp_path):
     pytest.importorskip("mmdet")
     data = make_demo(tmp_path / "demo", num_images={"train": 6, "val": 2}, side=700, progress=False)
     fit(Options(str(data), task="detection", epochs=1, batch=8, tile=320), tmp_path / "run")
-    head, *rows = json.loads((tmp_path / "run" / "comparison.json").read_text())["table"]
+    head, *rows = json.loads((tmp_path / "run" / "comparison.json").read_text())
     assert [row[0] for row in rows] == ["tiles of 320 pixels", "one pass at 640 pixels"]
     assert all(len(row) == len(head) and float(row[-1]) > 0 for row in rows)
-    html = (tmp_path / "run" / "report.html").read_text()
-    assert "Tiles or one pass" in html
-    assert "Recommended: " not in html  # two images are too few
+    assert "Tiles or one pass" in (tmp_path / "run" / "report.html").read_text()
