@@ -25,6 +25,7 @@ _OWN_MODULES = {
     "DemoSegDataset": "mmlisa.datasets.segmentation",
     "DemoClsDataset": "mmlisa.datasets.classification",
     "CocoMetric": "mmlisa.datasets.coco",
+    "RandomTile": "mmlisa.datasets.coco",
     "RealAccuracy": "mmlisa.datasets.classification",
 }
 
@@ -71,12 +72,12 @@ _NETWORKS = (
 )
 MODELS = _child(roots.MODELS, *_NETWORKS, "video", "training.recipes", "inference.tiled", "inference.predictor")
 TASK_UTILS = _child(roots.TASK_UTILS, *_NETWORKS)
-HOOKS = _child(roots.HOOKS, "training.checks", "training.saving", "training.recipes", "visualization")
+HOOKS = _child(roots.HOOKS, "training.runner", "training.saving", "training.recipes", "visualization")
 LOOPS = _child(roots.LOOPS, "training.saving")
 OPTIMIZERS = _child(roots.OPTIMIZERS, "training.recipes")
 OPTIM_WRAPPER_CONSTRUCTORS = _child(roots.OPTIM_WRAPPER_CONSTRUCTORS, "training.recipes")
 OPTIM_WRAPPERS = _child(roots.OPTIM_WRAPPERS, "training.recipes")
 DATASETS = _child(roots.DATASETS, "datasets.coco", "datasets.segmentation", "datasets.classification", "video")
-TRANSFORMS = _child(roots.TRANSFORMS, "datasets.tiles", "video")
+TRANSFORMS = _child(roots.TRANSFORMS, "video", "datasets.coco")
 METRICS = _child(roots.METRICS, "datasets.segmentation", "datasets.coco", "datasets.classification")
 WEIGHT_INITIALIZERS = _child(roots.WEIGHT_INITIALIZERS, "conversion")

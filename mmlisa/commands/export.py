@@ -50,7 +50,7 @@ def main(args: argparse.Namespace) -> None:
     from mmlisa import export
     from mmlisa.checkpoints import load_weights, use_safe_loader
     from mmlisa.inference.tiled import plain_config
-    from mmlisa.training.checks import check_shapes, saved_metainfo
+    from mmlisa.training.runner import check_shapes, saved_metainfo
 
     use_safe_loader()
     cfg, tiles = plain_config(whole)

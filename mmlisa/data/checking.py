@@ -11,8 +11,8 @@ from PIL import Image
 from tqdm import tqdm
 
 from mmlisa.errors import UserError
-from mmlisa.training.checks import compare_classes
 from mmlisa.training.config import innermost_dataset
+from mmlisa.training.runner import compare_classes
 
 from .dataset import UNKNOWN
 from .folder import SPLITS, examine_image

@@ -65,14 +65,14 @@ def _read(file: str) -> np.ndarray:
         return np.asarray(image.convert("RGB"))
 
 
-def _cut(image: np.ndarray, mask: np.ndarray, max_side: int = 256) -> np.ndarray:
-    """Return the cropped object as premultiplied RGBA in [0, 1], its longer side at most ``max_side``: ``[h, w, 4]``, float32."""
+def _cut(image: np.ndarray, mask: np.ndarray) -> np.ndarray:
+    """Return the cropped object as premultiplied RGBA in [0, 1], its longer side at most 256: ``[h, w, 4]``, float32."""
     disk = cv2.getStructuringElement(cv2.MORPH_ELLIPSE, (3, 3))
     # The outermost pixel of a cut-out contains old background.
     mask = cv2.erode(mask, disk, borderType=cv2.BORDER_REPLICATE).astype(np.float32)[..., None]
     x, y, w, h = cv2.boundingRect(mask.astype(np.uint8))
     cutout = np.concatenate([image / np.float32(255) * mask, mask], -1)[y : y + h, x : x + w]
-    scale = min(1, max_side / max(h, w))
+    scale = min(1, 256 / max(h, w))
     cutout = cv2.resize(cutout, None, fx=scale, fy=scale, interpolation=cv2.INTER_AREA)
     # Keep the largest piece with its soft rim; thin parts may have come off.
     _, pieces, stats, _ = cv2.connectedComponentsWithStats((cutout[..., 3] >= 0.5).astype(np.uint8))

@@ -1,6 +1,7 @@
 """Checkpoints with the interface of exported files, exported files in MMEngine's runners, predictions as data samples."""
 
 from copy import deepcopy
+from functools import partial
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
@@ -22,8 +23,8 @@ from mmlisa.errors import UserError
 from mmlisa.inference.faster import optimize_for_cpu, use_half
 from mmlisa.registry import MODELS
 from mmlisa.runtime import Prediction, read_image
-from mmlisa.training.checks import check_channels, check_shapes, classes_of, saved_metainfo
 from mmlisa.training.config import build_model, find_metainfo, find_test_pipeline, innermost_dataset, type_name
+from mmlisa.training.runner import check_channels, check_shapes, classes_of, saved_metainfo
 
 
 class Predictor:
@@ -96,8 +97,7 @@ class Predictor:
 class ExportedModel(BaseModel):
     """An exported file as the model of an MMEngine runner, which evaluates it with a config's data and metrics.
 
-    Images are read by the runtime from their files, not taken from the config's pipeline. Clips come from the pipeline, and a
-    prediction is the mean of the probabilities of its views.
+    Images are read by the runtime from their files, not taken from the config's pipeline. It refuses classifiers of clips.
 
     Args:
         path: the file.
@@ -110,24 +110,11 @@ class ExportedModel(BaseModel):
         self.tile, self.overlap = self.exported.metadata.get("tile", 0) if tile is None else tile, overlap
 
     def test_step(self, data: dict[str, Any]) -> list[BaseDataElement]:
-        pairs = zip(data["inputs"], data["data_samples"], strict=True)
-        return [fill_sample(sample, self._predict(inputs, sample)) for inputs, sample in pairs]
+        predict = partial(self.exported.predict, score_threshold=0.0, tile=self.tile, overlap=self.overlap)
+        return [fill_sample(sample, predict(sample.img_path)) for sample in data["data_samples"]]
 
     def forward(self, inputs: Any, data_samples: Any = None, mode: str = "predict") -> list[BaseDataElement]:
         return self.test_step({"inputs": inputs, "data_samples": data_samples})
-
-    def _predict(self, views: torch.Tensor, sample: BaseDataElement) -> Prediction:
-        if self.exported.task != "video":
-            return self.exported.predict(sample.img_path, 0.0, tile=self.tile, overlap=self.overlap)
-        metadata = self.exported.metadata
-        clips = views.numpy()  # [V, 3, T, H, W], BGR as OpenMMLab's loaders leave them
-        if metadata["channels"] == "RGB":
-            clips = np.ascontiguousarray(clips[:, ::-1])
-        if not metadata["uint8"]:
-            mean, std = (np.float32(metadata[key])[:, None, None, None] for key in ("mean", "std"))
-            clips = (clips.astype(np.float32) - mean) / std
-        (probabilities,) = self.exported.run(clips)
-        return Prediction(probabilities=probabilities.mean(axis=0))
 
 
 def check_exported_classes(runner: Runner) -> None:
@@ -149,15 +136,11 @@ def check_exported_classes(runner: Runner) -> None:
 
 
 def exported_config(cfg: Config, path: str | Path, **tiles: Any) -> Config:
-    """Return a copy of a config that tests an exported file in the place of its model; ``tiles``: :class:`ExportedModel`.
-
-    The copy has a work dir of its own, because MMEngine's runner would overwrite the config in that of the training.
-    """
+    """Return a copy of a config that tests an exported file in the place of its model; ``tiles``: :class:`ExportedModel`."""
     cfg = deepcopy(cfg)
     cfg.model = dict(type="mmlisa.ExportedModel", path=str(path), **tiles)
     cfg.load_from, cfg.resume = None, False
     cfg.data_preprocessor = None  # MMEngine's runner would pass it to the exported model
-    cfg.work_dir = str(Path(cfg.get("work_dir") or "work_dirs") / Path(path).stem)
     return cfg
 
 

@@ -235,11 +235,8 @@ def warn_of_batch(cfg: Config, processes: int) -> str | None:
         return None
     if scaling:
         return "--auto-scale-lr ignores optim_wrapper.accumulative_counts, so the rate is too small; omit one of them"
-    remedies = [f"--batch {meant // processes}"] * (meant % processes == 0)
-    if meant % images == 0:
-        remedies.append(f"--cfg-options optim_wrapper.accumulative_counts={meant // images}")
-    remedies.append("--auto-scale-lr")
-    return f"a step has {images * steps} images, the recipe's learning rate is for {meant}: {' or '.join(remedies)}"
+    remedies = "--batch, optim_wrapper.accumulative_counts or --auto-scale-lr (docs/reproduce.md)"
+    return f"a step has {images * steps} images, the recipe's learning rate is for {meant}: {remedies}"
 
 
 def _set_mixed_precision(cfg: Config) -> None:

@@ -1,7 +1,6 @@
 """Annotations that a training cannot use are named by their ids, and so are classes that do not fit."""
 
 import math
-import re
 
 import cv2
 import numpy as np
@@ -81,8 +80,7 @@ def test_doubts():
     assert "1 of 2 masks" in find_doubts(coco(dict(segmentation=run_lengths)))[0]
     content = coco()
     content["annotations"][0]["id"] = 0
-    del content["annotations"][0]["iscrowd"]
-    assert re.search("id 0.*iscrowd", " ".join(find_doubts(content)))
+    assert "id 0" in " ".join(find_doubts(content))
 
 
 def test_a_file_without_masks_says_how_to_train_on_boxes(folder):

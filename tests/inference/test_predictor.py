@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 import torch
 from mmdet.registry import TRANSFORMS
-from mmengine.model import BaseModel
 from mmengine.registry import init_default_scope
 from mmengine.structures import BaseDataElement
 
@@ -44,23 +43,6 @@ def test_a_new_style_config_holds_classes_instead_of_names(demo, noise):
     for step in cfg.test_dataloader.dataset.pipeline:
         step.type = TRANSFORMS.get(step.type)
     assert len(Predictor(cfg, str(demo[1] / "random.pth"), device="cpu").predict(noise, 0.0).boxes) > 2
-
-
-@pytest.mark.parametrize(("uint8", "channels"), [(False, "RGB"), (True, "BGR")])
-def test_an_exported_video_classifier_gets_the_input_of_its_file(uint8, channels):
-    model, seen = ExportedModel.__new__(ExportedModel), []
-    BaseModel.__init__(model)
-    model.exported = SimpleNamespace(
-        task="video",
-        metadata=dict(mean=[1] * 3, std=[2] * 3, uint8=uint8, channels=channels),
-        run=lambda clips: seen.append(clips) or [np.float32([[0.2, 0.8], [0.6, 0.4]])],
-    )
-    views = torch.arange(3, dtype=torch.uint8).view(1, 3, 1, 1, 1).expand(2, 3, 1, 2, 2)  # BGR
-    (found,) = model.test_step(dict(inputs=[views], data_samples=[BaseDataElement()]))
-    assert found.pred_score.tolist() == pytest.approx([0.4, 0.6])
-    order = [2, 1, 0] if channels == "RGB" else [0, 1, 2]
-    assert seen[0][0, :, 0, 0, 0].tolist() == (order if uint8 else [(value - 1) / 2 for value in order])
-    assert seen[0].dtype == (np.uint8 if uint8 else np.float32)
 
 
 def test_an_exported_detector_is_evaluated_with_all_its_boxes(noise, tmp_path):

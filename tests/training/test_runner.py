@@ -1,14 +1,199 @@
-"""From a config to a runner."""
+"""From a config to a runner. Silent mistakes are named before they cost time, also on a toy model with MMEngine's real runner."""
 
 from copy import deepcopy
+from importlib import import_module
 
 import pytest
+import torch
 from mmengine.config import Config
 from mmengine.hooks import EMAHook
+from mmengine.registry import DATASETS
+from torch import nn
 
-from helpers.toy_runner import runner, toy_config
-from mmlisa.training.checks import CheckpointGuardHook
-from mmlisa.training.runner import build_runner
+from helpers.toy_runner import TEST, VALIDATION, ToyRegression, runner, toy_config
+from mmlisa import config_path
+from mmlisa.training.runner import (
+    CheckpointGuardHook,
+    build_runner,
+    check_channels,
+    check_classes,
+    check_shapes,
+    saved_metainfo,
+    train,
+)
+from mmlisa.training.runner import test as run_test
+
+
+def test_heads_of_another_number_of_classes_are_named():
+    cascade = [dict(num_classes=2), dict(num_classes=80), dict(num_classes=2)]
+    model = dict(rpn_head=dict(num_classes=1), roi_head=dict(bbox_head=cascade, mask_head=dict(num_classes=1)))
+    assert check_classes(model, None, "train_dataloader.dataset") == ""
+    message = (
+        r"bbox_head\.num_classes=80, model\.roi_head\.mask_head\.num_classes=1, but val_dataloader\.dataset .*: set 2"
+    )
+    with pytest.raises(ValueError, match=message):
+        check_classes(model, ("a", "b"), "val_dataloader.dataset")
+    model["roi_head"]["mask_head"]["num_classes"] = 2
+    assert "bbox_head.num_classes=80" in check_classes(model, ("a", "b"), "train_dataloader.dataset")
+    cascade[1]["num_classes"] = 2
+    assert check_classes(model, ("a", "b"), "train_dataloader.dataset") == ""
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        "mmdet::mask_rcnn/mask-rcnn_r50_fpn_1x_coco.py",
+        "mmdet::panoptic_fpn/panoptic-fpn_r50_fpn_1x_coco.py",
+        "mmdet::mask2former/mask2former_r50_8xb2-lsj-50e_coco.py",
+        "mmdet::mm_grounding_dino/coco/grounding_dino_swin-t_finetune_16xb4_1x_coco.py",
+        "mmseg::upernet/upernet_r50_4xb4-80k_ade20k-512x512.py",
+    ],
+)
+def test_the_libraries_own_heads_fit_their_data(config):
+    """Their configs, and the classes that their data sets name."""
+    library = config.partition("::")[0]
+    cfg = Config.fromfile(config_path(config))
+    import_module(f"{library}.datasets")
+    classes = DATASETS.get(f"{library}.{cfg.train_dataloader.dataset.type}").METAINFO["classes"]
+    assert len(classes) > 10
+    assert check_classes(cfg.model, classes, "train_dataloader.dataset") == ""
+
+
+class Detector(nn.Module):
+    def __init__(self, *channels):
+        super().__init__()
+        self.backbone = nn.Identity()
+        self.backbone.feature_channels = channels
+
+
+def test_a_neck_that_does_not_fit_the_backbone_is_refused():
+    for takes in ([64, 128, 256], [64, 128]):
+        with pytest.raises(ValueError, match=r"model\.neck\.in_channels"):
+            check_channels(Detector(64, 128, 320), dict(neck=dict(type="FPN", in_channels=takes)))
+
+
+@pytest.mark.parametrize(
+    "neck",
+    [
+        dict(type="FPN", in_channels=[64, 128]),
+        dict(type="YOLOV3Neck", in_channels=[128, 64]),  # takes the coarsest map first
+        dict(type="CTResNetNeck", in_channels=128),  # reads the last map
+        dict(type="GlobalAveragePooling"),
+        [dict(type="GlobalAveragePooling"), dict(type="LinearNeck", in_channels=128, out_channels=32)],
+        None,
+    ],
+)
+def test_other_necks_pass(neck):
+    check_channels(Detector(64, 128), dict(neck=neck))
+    check_channels(nn.Identity(), dict(neck=dict(in_channels=[1])))  # another library's backbone
+
+
+@pytest.mark.parametrize(
+    "meta",
+    [
+        {"dataset_meta": {"classes": ("cat", "dog")}},
+        {"dataset_meta": {"CLASSES": ("cat", "dog")}},  # mmdet before 3.0
+        {"dataset_meta": [{"classes": ("cat", "dog")}, {"classes": ("dog", "newt")}]},  # a ConcatDataset
+    ],
+)
+def test_shapes_that_differ_are_named_with_both_and_the_classes(meta):
+    checkpoint = {"state_dict": nn.Linear(4, 8).state_dict(), "meta": meta}
+    assert saved_metainfo(checkpoint) == {"classes": ("cat", "dog")}
+    assert saved_metainfo({"meta": {"dataset_meta": None}}) == saved_metainfo({}) == {}
+    message = r"a\.pth.* weight is \[8, 4\] in the checkpoint and \[3, 4\] in the model.* 2 classes \(cat, dog\)"
+    with pytest.raises(ValueError, match=message):
+        check_shapes(nn.Linear(4, 3), checkpoint, "a.pth")
+    check_shapes(nn.Linear(4, 8), checkpoint, "a.pth")
+    check_shapes(nn.Linear(4, 8), {"other": torch.zeros(1)}, "a.pth")
+
+
+def test_non_finite_loss_stops_and_keeps_the_last_good_checkpoint(tmp_path):
+    with pytest.raises(FloatingPointError, match=r"iteration 4: .*loss_fit.*iter_2\.pth"):
+        train(runner(tmp_path, model=dict(broken_at=4)))
+    assert [p.name for p in tmp_path.glob("*.pth")] == ["iter_2.pth"]
+
+
+def test_weights_that_another_process_broke_are_not_saved(tmp_path):
+    """The own loss is finite, but the gradients are the mean over all processes."""
+    stopped = runner(tmp_path)
+    stopped.model.layer.weight.register_hook(lambda grad: grad * (float("nan") if stopped.iter == 3 else 1))
+    with pytest.raises(FloatingPointError, match=r"iteration 4: layer\.weight"):
+        train(stopped)
+    assert [p.name for p in tmp_path.glob("*.pth")] == ["iter_2.pth"]
+
+
+@pytest.mark.parametrize(
+    ("classes", "message"),
+    [
+        (dict(train=3), r"num_classes=2, but train_dataloader\.dataset has 3 classes"),
+        (dict(val=3), r"num_classes=2, but val_dataloader\.dataset has 3 classes"),
+        (dict(test=3), r"num_classes=2, but test_dataloader\.dataset has 3 classes"),
+        (dict(train=2, val=1), r"val_dataloader\.dataset: label 0 is 'class 2'"),
+    ],
+)
+def test_classes_are_compared_before_the_first_iteration(tmp_path, monkeypatch, classes, message):
+    made = runner(tmp_path, **VALIDATION, **TEST)
+    made.cfg.model.head = dict(num_classes=2)
+    for split, number in classes.items():
+        names = [f"class {number - i}" for i in range(number)]
+        getattr(made, f"{split}_dataloader").dataset.metainfo = dict(classes=names)
+    monkeypatch.setattr(ToyRegression, "train_step", lambda *_: pytest.fail("trained"))
+    with pytest.raises(ValueError, match=message):
+        (run_test if "test" in classes else train)(made)
+
+
+def test_a_checkpoint_with_extra_states_of_modules_is_saved(tmp_path):
+    made = runner(tmp_path, iterations=2)
+    made.model.register_state_dict_post_hook(
+        lambda module, state, prefix, _: state.update({"_extra_state": {"scale": 1}})
+    )
+    train(made)
+    assert (tmp_path / "iter_2.pth").exists()
+
+
+def save(path, shape=(1, 4), prefix="layer.", **meta) -> str:
+    state = {f"{prefix}weight": torch.zeros(shape), f"{prefix}bias": torch.zeros(1)}
+    torch.save({"state_dict": state, "meta": meta}, path)
+    return str(path)
+
+
+def test_a_checkpoint_of_another_model_is_refused(tmp_path):
+    with pytest.raises(ValueError, match="0 of 2 entries match"):
+        train(runner(tmp_path, load_from=save(tmp_path / "foreign.pth", prefix="other.")))
+
+
+def guard(made) -> CheckpointGuardHook:
+    return next(hook for hook in made.hooks if isinstance(hook, CheckpointGuardHook))
+
+
+def test_another_shape_is_refused_in_tests_and_reported_in_training(tmp_path, capfd):
+    made = runner(tmp_path, iterations=1, load_from=save(tmp_path / "wide.pth", shape=(3, 4)))
+    train(made)
+    assert "1 of another shape (layer.weight)" in capfd.readouterr().out
+    guard(made).same_shapes = True
+    with pytest.raises(ValueError, match=r"layer\.weight"):
+        made.load_checkpoint(str(tmp_path / "wide.pth"))
+
+
+@pytest.mark.parametrize(("classes", "fits"), [(["b", "a"], False), (["a", "b"], True), (["x", "y"], True)])
+def test_a_checkpoint_whose_classes_have_another_order_is_not_tested(tmp_path, classes, fits):
+    made = runner(tmp_path, load_from=save(tmp_path / "a.pth", dataset_meta=dict(classes=classes)), **TEST)
+    made.test_dataloader.dataset.metainfo = dict(classes=("a", "b"))
+    guard(made).same_shapes = True
+    if fits:
+        assert run_test(made) == {"count": 7}
+    else:
+        with pytest.raises(ValueError, match=r"a\.pth.*metainfo\.classes"):
+            run_test(made)
+
+
+def test_the_console_shows_progress_without_dumps(tmp_path, capfd):
+    train(runner(tmp_path, verbose=False))
+    console = "".join(capfd.readouterr())
+    assert "loss" in console
+    assert "System environment" not in console
+    (log,) = tmp_path.glob("*/*.log")
+    assert "System environment" in log.read_text()
 
 
 def guards(made) -> list[tuple[float, bool]]:
