@@ -93,12 +93,11 @@ class ThresholdEMA(BaseAveragedModel):
     """PaddleDetection's average with the "threshold" decay ``d_t = min(decay, (1 + t) / (10 + t))``, t from 0.
 
     PaddleDetection starts the average at zero and divides it by its bias, the sum ``1 - d_0 ⋯ d_t`` of the weights so far. This
-    class computes the same value in one step by a moving average with momentum ``(1 - d_t) / (1 - d_0 ⋯ d_t)``, at
-    first 1. The other options are those of MMEngine's averaged models.
+    class computes the same value in one step by a moving average with momentum ``(1 - d_t) / (1 - d_0 ⋯ d_t)``, at first 1.
     """
 
-    def __init__(self, model: nn.Module, decay: float = 0.9998, **options) -> None:
-        super().__init__(model, **options)
+    def __init__(self, model: nn.Module, decay: float = 0.9998, update_buffers: bool = False) -> None:
+        super().__init__(model, update_buffers=update_buffers)
         self.decay = decay
 
     def momentum(self, step: int) -> float:
@@ -107,7 +106,7 @@ class ThresholdEMA(BaseAveragedModel):
         return (1 - min(self.decay, (1 + step) / (10 + step))) / (1 - 1 / comb(step + 10, 9))
 
     def avg_func(self, averaged_param: Tensor, source_param: Tensor, steps: int) -> None:
-        averaged_param.lerp_(source_param, self.momentum(int(steps) // self.interval))
+        averaged_param.lerp_(source_param, self.momentum(int(steps)))
 
 
 @HOOKS.register_module()

@@ -159,14 +159,11 @@ class ScheduleHook(Hook):
                     if not scheduler.by_epoch or (by_epoch and done % length == 0):
                         scheduler.step()
         checkpoint["param_schedulers"] = [scheduler.state_dict() for scheduler in ours]
-        rates = []
-        for new, old in zip(_groups(runner.optim_wrapper.state_dict()), _groups(checkpoint["optimizer"]), strict=False):
-            rates.append((old["lr"], new["lr"]))
-            old.update({name: value for name, value in new.items() if name != "params"})
-        runner.logger.warning(
-            f"--resume: the schedule of the config, which ends at {_end(states)}, replaces that of the checkpoint, which ends at "
-            f"{_end(saved)}; the learning rate is {rates[0][1]:.3g}, there {rates[0][0]:.3g}"
-        )
+        new, old = _groups(runner.optim_wrapper.state_dict()), _groups(checkpoint["optimizer"])
+        rates = f"the learning rate is {new[0]['lr']:.3g}, not {old[0]['lr']:.3g}"
+        runner.logger.warning(f"--resume: the schedule of the config replaces that of the checkpoint; {rates}")
+        for group, theirs in zip(new, old, strict=False):
+            theirs.update({name: value for name, value in group.items() if name != "params"})
 
 
 def _settings(states: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
@@ -176,7 +173,3 @@ def _settings(states: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 def _groups(optimizer: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Return the parameter groups of an optimizer's state, and the settings that MMEngine keeps beside them."""
     return [*optimizer["param_groups"], *filter(None, [optimizer.get("base_param_settings")])]
-
-
-def _end(states: Sequence[Mapping[str, Any]]) -> str:
-    return f"{'epoch' if states[-1]['by_epoch'] else 'iteration'} {states[-1]['end']}" if states else "its first step"

@@ -87,20 +87,6 @@ def test_average_is_the_bias_corrected_one_from_zeros():
         )
 
 
-def test_an_interval_counts_what_was_averaged():
-    """Every third weights alone, as if there were no others."""
-    torch.manual_seed(0)
-    model = nn.Linear(3, 2).double()
-    averaged, sparse = ThresholdEMA(model), ThresholdEMA(model, interval=3)
-    for t in range(10):
-        for parameter in model.parameters():
-            nn.init.normal_(parameter)
-        sparse.update_parameters(model)
-        if t % 3 == 0:
-            averaged.update_parameters(model)
-    torch.testing.assert_close(sparse.module.state_dict(), averaged.module.state_dict())
-
-
 def test_a_cycle_begins_with_an_epoch_and_not_where_it_is_resumed():
     hook = CycleEMAHook(cycle=5)
     hook.ema_model = SimpleNamespace(steps=torch.tensor(7))
