@@ -88,8 +88,6 @@ def merge_equal(graph: fx.Graph) -> None:
 
 def _convert(program: torch.export.ExportedProgram, inputs: Sequence[str], outputs: Sequence[str]) -> Any:
     merge_equal(program.graph)
-    if program.graph.find_nodes(op="call_function", target=torch.ops.torchvision.deform_conv2d.default):
-        raise UserError(f"deformable convolutions cannot be exported: opset {OPSET} does not have them")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:

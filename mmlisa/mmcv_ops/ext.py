@@ -110,35 +110,6 @@ def _focal_loss(logits: Tensor, target: Tensor, weight: Tensor, gamma: float, al
     return -factors * (gamma * F.logsigmoid(-right)).exp() * F.logsigmoid(right)
 
 
-# --- deformable convolution (https://arxiv.org/abs/1703.06211), and its modulated form (https://arxiv.org/abs/1811.11168)
-# Training needs mmcv's compiled operators; here are no gradients.
-# Input and output are [B, C, H, W], `offset` is [B, 2 * groups * kH * kW, H_out, W_out] with y before x, and `mask`, which scales
-# every sample, [B, groups * kH * kW, H_out, W_out]. torchvision counts the groups by these shapes.
-
-
-def deform_conv_forward(
-    input: Tensor, weight: Tensor, offset: Tensor, output: Tensor, *_: Tensor, **geometry: int
-) -> None:
-    """Fill ``output``; mmcv's last two tensors are work buffers."""
-    steps = _pairs(geometry, "dH dW padH padW dilationH dilationW")
-    input, weight, offset = widest(input, weight, offset)
-    output.copy_(torchvision.ops.deform_conv2d(input, offset, weight, None, *steps))
-
-
-def modulated_deform_conv_forward(*tensors: Tensor, with_bias: bool, **geometry: int) -> None:
-    """Fill the output of the modulated form, the last tensor but one."""
-    input, weight, bias, _, offset, mask, output, _ = tensors
-    steps = _pairs(geometry, "stride_h stride_w pad_h pad_w dilation_h dilation_w")
-    input, weight, bias, offset, mask = widest(input, weight, bias, offset, mask)
-    output.copy_(torchvision.ops.deform_conv2d(input, offset, weight, bias if with_bias else None, *steps, mask))
-
-
-def _pairs(geometry: dict[str, int], names: str) -> list[tuple[int, int]]:
-    """Return (vertical, horizontal) of stride, padding and dilation."""
-    numbers = [geometry[name] for name in names.split()]
-    return list(zip(numbers[::2], numbers[1::2], strict=True))
-
-
 # --- multi-scale deformable attention (https://arxiv.org/abs/2010.04159) in the PyTorch form that mmcv uses on CPUs
 
 

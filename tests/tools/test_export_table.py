@@ -14,7 +14,7 @@ REFUSED = {
     "paa": "PAAHead",
     "sparse": "SparseRoIHead",
     "tood": "TOODHead",
-    "vfnet": "deformable convolutions",
+    "vfnet": "needs mmcv's compiled operators",
     "yolov3": "YOLOV3Head",
 }
 EVERY_COMMIT = ("rtmdet_tiny", "segformer", "mobilenet-v3")
