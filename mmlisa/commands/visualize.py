@@ -49,7 +49,7 @@ def main(args: argparse.Namespace) -> None:
     torch.manual_seed(0)  # without a checkpoint, the same random weights each time
     file = Image.fromarray(runtime.read_image(args.source))
     file = file.resize(args.size[::-1], Image.Resampling.BICUBIC) if args.size else file
-    picture = torch.from_numpy(np.array(file)).permute(2, 0, 1).float()
+    picture = torch.from_numpy(np.array(file)).permute(2, 0, 1)
     queries = args.query or [(0.5, 0.5)]
     kernels, matrices = [], {}
     for model in args.model:
@@ -59,7 +59,9 @@ def main(args: argparse.Namespace) -> None:
         network = build_model(load_config(config, options=parse_options(options))).eval()
         for file in checkpoint:
             load_weights(network, file, args.min_matched)
-        image = figures.network_input(picture, network.data_preprocessor)
+        # OpenMMLab's pipelines read BGR. What the preprocessor pads is cut off, so that the grid covers the picture.
+        data = network.data_preprocessor({"inputs": [picture.flip(0)], "data_samples": None})
+        image = data["inputs"][0, :, : picture.shape[1], : picture.shape[2]]
         kernels.append((label, figures.attention_kernels(network.backbone, image, args.layers, queries)))
         if args.matrices:
             matrices[label] = figures.attention_matrices(network.backbone, image, args.layers)

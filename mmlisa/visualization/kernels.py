@@ -1,6 +1,6 @@
 """Pictures of attention kernels (LiSA, Figs. 4 and 8), and of attention matrices with their ranks (FLatten, Fig. 5).
 
-Pictures are ``[3, H, W]``, RGB from 0 to 255. Queries are relative positions (y, x) in a picture, from 0 to 1.
+Pictures are ``[3, H, W]``, RGB, uint8. Queries are relative positions (y, x) in a picture, from 0 to 1.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -17,7 +17,6 @@ from mmengine.model import BaseModule
 from torch import Tensor, nn
 
 from mmlisa.errors import UserError
-from mmlisa.export.whole import takes_rgb
 from mmlisa.models.attention import TTTAttention
 from mmlisa.models.backbones.base import Backbone
 from mmlisa.registry import MODELS
@@ -25,14 +24,6 @@ from mmlisa.registry import MODELS
 MAX_TOKENS = 1024  # a matrix has this number squared of weights per head
 BARE = dict(squeeze=False, subplot_kw=dict(frame_on=False, xticks=[], yticks=[]))
 Query = tuple[float, float]
-
-
-def network_input(picture: Tensor, preprocessor: nn.Module) -> Tensor:
-    """Return a picture as a data preprocessor of OpenMMLab, whose pipelines read BGR, passes it to the network."""
-    image = (picture if takes_rgb(preprocessor) else picture.flip(0)).to(preprocessor.device)
-    if not hasattr(preprocessor, "mean"):
-        return image
-    return (image - preprocessor.mean.reshape(-1, 1, 1)) / preprocessor.std.reshape(-1, 1, 1)
 
 
 def find_operators(model: nn.Module) -> dict[str, nn.Module]:
@@ -173,12 +164,12 @@ def draw_kernels(
     figure = Figure(figsize=(2 * columns, (2 * height / width + 0.45) * lines), layout="constrained")
     axes = figure.subplots(lines, columns, **BARE)
     for line, ((number, (y, x)), (label, kernels)) in zip(axes, product(enumerate(queries), rows), strict=True):
-        line[0].imshow(picture.permute(1, 2, 0).byte())
+        line[0].imshow(picture.permute(1, 2, 0))
         line[0].set_title(fill(label.replace("_", " "), 28), fontsize=7)
         for axis, ((name, kernel), head) in zip(line[1:], product(kernels.items(), heads), strict=False):
             if head < kernel.shape[1]:
                 weights = kernel[number, head] / kernel[number, head].abs().max().clamp(min=1e-12)
-                axis.imshow(picture.mean(0), "gray", vmin=-230, vmax=280)  # faded
+                axis.imshow(picture.float().mean(0), "gray", vmin=-230, vmax=280)  # faded
                 over = dict(alpha=weights.abs().numpy(), interpolation="bicubic", extent=(0, width, height, 0))
                 axis.imshow(weights, "RdBu_r", vmin=-1, vmax=1, **over)
                 axis.set_title(f"{name}\nhead {head}, {'x'.join(map(str, weights.shape))} tokens", fontsize=7)

@@ -24,7 +24,6 @@ from mmlisa.classes import Classes, Colour
 from mmlisa.registry import HOOKS
 
 LONGER_SIDE = 640  # pixels; smaller pictures are enlarged to it
-GAP = 2  # pixels between the frames of a contact sheet
 _CELL = 360  # pixels of a side of a drawn sample
 _OPACITY = 0.4  # masks
 _MOST_LABELS = 150
@@ -149,19 +148,12 @@ def draw_samples(config: Mapping[str, Any], number: int, path: Path) -> None:
     print(f"samples: {path}")
 
 
-def contact_sheet(clips: Tensor, min_height: int = 128) -> np.ndarray:
-    """Return the frames of clips ``[V, 3, T, H, W]`` (BGR, uint8) as ``[height, width, 3]`` (RGB), each clip in a row.
-
-    Frames lower than ``min_height`` are enlarged by an integer factor, so that labels on them are readable. Between frames and
-    rows are :data:`GAP` white pixels.
-    """
+def contact_sheet(clips: Tensor) -> np.ndarray:
+    """Return the frames of clips ``[V, 3, T, H, W]`` (BGR, uint8) on white ``[height, width, 3]`` (RGB), each clip in a row."""
     from torchvision.utils import make_grid
 
     frames = clips.flip(1).transpose(1, 2).flatten(0, 1)  # [V T, 3, H, W]
-    factor = max(1, -(-min_height // frames.shape[2]))
-    frames = frames.repeat_interleave(factor, 2).repeat_interleave(factor, 3)
-    sheet = make_grid(frames, clips.shape[2], GAP, pad_value=255)[:, GAP:-GAP, GAP:-GAP]
-    return sheet.permute(1, 2, 0).cpu().numpy()
+    return make_grid(frames, clips.shape[2], pad_value=255).permute(1, 2, 0).cpu().numpy()
 
 
 def free_path(target: Path, taken: set[Path]) -> Path:

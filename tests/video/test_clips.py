@@ -1,39 +1,20 @@
-"""Lists of videos, the frames of clips, written out by hand, and frames changed as mmpretrain and mmcv change images."""
+"""Lists of videos, the frames of clips, written out by hand, and transforms of their frames."""
 
 import random
 
 import numpy as np
 import pytest
 import torch
-from mmengine.dataset import Compose
-from mmengine.registry import DefaultScope
 
 from helpers.numbered_frames import number_of, numbered_frames, write_video
 from mmlisa.video import LoadClips, PackClips, PerFrame, VideoDataset
 from mmlisa.video.clips import dense_positions, read_frames, uniform_positions
 
 CLASSES = ("a", "b")
-AUGMENTATION = [
-    dict(type="ResizeEdge", scale=40, edge="short"),
-    dict(type="RandomResizedCrop", scale=32, interpolation="bicubic"),
-    dict(type="RandomFlip", prob=0.5, direction="horizontal"),
-    dict(type="RandAugment", policies="timm_increasing", num_policies=4, magnitude_level=7, magnitude_std=0.5),
-    dict(type="RandomErasing", erase_prob=0.5, mode="rand", fill_color=[0, 0, 0], fill_std=[50, 50, 50]),
-]
-
-
-@pytest.fixture(autouse=True)
-def scope():
-    with DefaultScope.overwrite_default_scope("mmpretrain"):
-        yield
 
 
 def numbers(clips: list) -> list[list[int]]:
     return [[number_of(frame) for frame in clip] for clip in clips]
-
-
-def seed(value: int) -> None:
-    random.seed(value), np.random.seed(value), torch.manual_seed(value)
 
 
 def listed(tmp_path, text: str, **options) -> VideoDataset:
@@ -127,23 +108,6 @@ def test_damaged_and_short_videos(video, tmp_path):
 def test_uniform_sampling_has_one_clip():
     with pytest.raises(ValueError, match="num_clips=4"):
         LoadClips(8, num_clips=4)
-
-
-@pytest.mark.parametrize("step", AUGMENTATION, ids=lambda step: step["type"])
-def test_each_frame_is_changed_as_an_image_would_be(step):
-    rng = np.random.default_rng(0)
-    clips = [[rng.integers(0, 256, (48, 64, 3), dtype=np.uint8) for _ in range(3)] for _ in range(2)]
-    seed(5)
-    ours = PerFrame([step])({"clips": clips})["clips"]
-    # The image transform itself, from the same state for every frame of a clip; the second clip goes on from the first.
-    image_pipeline = Compose([step])
-    seed(5)
-    for clip, changed in zip(clips, ours, strict=True):
-        state = np.random.get_state()
-        for frame, ours_frame in zip(clip, changed, strict=True):
-            np.random.set_state(state)
-            expected = image_pipeline({"img": frame.copy(), "img_shape": frame.shape[:2]})["img"]
-            np.testing.assert_array_equal(ours_frame, expected)
 
 
 @pytest.mark.parametrize("draw", [random.random, np.random.random, lambda: torch.rand(()).item()])

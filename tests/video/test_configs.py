@@ -55,5 +55,5 @@ def test_training_test_and_prediction(clips, tmp_path):
     assert "accuracy/top1" in runner.test()
     (found,) = predict_pictures(Predictor(cfg, str(tmp_path / "epoch_1.pth")), [str(clips / "1.mp4")], tmp_path, 0.3)
     assert found.result["scores"][0]["category"] in ("back", "forth")
-    with Image.open(found.target) as picture:  # four frames of 32 pixels, four times as large, with gaps of 2
-        assert picture.width >= 4 * 128 + 3 * 2
+    with Image.open(found.target) as picture:  # four frames in a row
+        assert picture.width > 3 * picture.height
