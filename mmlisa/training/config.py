@@ -180,6 +180,11 @@ def config_for_training(
         cfg.resume, cfg.load_from = True, resume
     if amp:
         _set_mixed_precision(cfg)
+    for part in _schedulers(cfg):
+        begin, end = part.get("begin", 0), part.get("end")
+        if end and end <= begin:
+            remedy = "set the length by --epochs or --iters, which stretch the schedule"
+            raise UserError(f"param_scheduler ({type_name(part)}) has begin={begin} and end={end}; {remedy}")
     return cfg
 
 
@@ -202,8 +207,7 @@ def _set_length(cfg: Config, epochs: int | None, iterations: int | None) -> None
     share = length / loop[key]
     loop[key] = length
     names = {*_MOMENTS, *(_EPOCHS_OF_HOOKS if by_epoch else ["begin_iter"])}
-    schedule = cfg.get("param_scheduler") or []
-    schedule = [schedule] if isinstance(schedule, Mapping) else schedule
+    schedule = _schedulers(cfg)
     counted = [entry for entry in schedule if entry.get("by_epoch", True) == by_epoch]
     for entry in [loop, *counted, *(cfg.get("custom_hooks") or ())]:
         for name in names & entry.keys():
@@ -215,6 +219,11 @@ def _set_length(cfg: Config, epochs: int | None, iterations: int | None) -> None
     if changes := loop.get("dynamic_intervals"):
         loop.dynamic_intervals = [(round(moment * share), interval) for moment, interval in changes]
     cfg.param_scheduler = [entry for entry in schedule if not entry.get("end") or entry.get("begin", 0) < entry["end"]]
+
+
+def _schedulers(cfg: Config) -> list[ConfigDict]:
+    schedule = cfg.get("param_scheduler") or []
+    return [schedule] if isinstance(schedule, Mapping) else schedule
 
 
 def warn_of_random_backbone(cfg: Config) -> str | None:

@@ -100,13 +100,10 @@ class ThresholdEMA(BaseAveragedModel):
         super().__init__(model, update_buffers=update_buffers)
         self.decay = decay
 
-    def momentum(self, step: int) -> float:
-        """Return the weight of the newest parameters after ``step`` earlier ones."""
-        # Until the decay reaches its limit, the product is 1·2⋯(t+1) / (10·11⋯(t+10)) = 1 / C(t+10, 9); then it is almost zero.
-        return (1 - min(self.decay, (1 + step) / (10 + step))) / (1 - 1 / comb(step + 10, 9))
-
     def avg_func(self, averaged_param: Tensor, source_param: Tensor, steps: int) -> None:
-        averaged_param.lerp_(source_param, self.momentum(int(steps)))
+        t = int(steps)
+        # Until the decay reaches its limit, the product is 1·2⋯(t+1) / (10·11⋯(t+10)) = 1 / C(t+10, 9); then it is almost zero.
+        averaged_param.lerp_(source_param, (1 - min(self.decay, (1 + t) / (10 + t))) / (1 - 1 / comb(t + 10, 9)))
 
 
 @HOOKS.register_module()

@@ -64,6 +64,11 @@ def test_a_length_in_another_unit_is_refused(name, length, remedy):
         config.config_for_training(config.load_config(name), **{length: 20})
 
 
+def test_a_schedule_that_ends_before_it_begins_is_named():
+    with pytest.raises(ValueError, match=r"begin=30 and end=20.*--iters"):
+        config.config_for_training(config.load_config(DEMO, options={"param_scheduler.1.end": 20}))
+
+
 def test_a_backbone_without_its_pretrained_weights_is_named():
     cfg = config.load_config(COCO)
     assert "classifier_hylisanet_s_300e_imagenet.py" in config.warn_of_random_backbone(cfg)
