@@ -89,7 +89,7 @@ def _are_brushed(entries: Sequence[Mapping[str, Any]]) -> bool:
     """
     masks = [entry for entry in entries if isinstance(entry.get("segmentation"), Mapping)]
     try:
-        are_crowds = masks and all(map(_is_crowd, masks)) and sum(map(_is_crowd, entries)) == len(masks)
+        crowds = [entry for entry in entries if _is_crowd(entry)]
     except (TypeError, ValueError):
         return False
-    return bool(are_crowds) and (len(masks) == len(entries) or all("attributes" in entry for entry in masks))
+    return masks == crowds != [] and (len(masks) == len(entries) or all("attributes" in entry for entry in masks))

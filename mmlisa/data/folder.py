@@ -121,11 +121,8 @@ class Folder:
 
     def documents_with(self, *keys: str) -> dict[str, Any]:
         """Return the documents that have these keys or, of XML, this tag."""
-
-        def keys_of(content: Any) -> set[str]:
-            return set(content) if isinstance(content, dict) else {getattr(content, "tag", None)}
-
-        return {name: content for name, content in self.documents.items() if {*keys} <= keys_of(content)}
+        found = {name: c if isinstance(c, dict) else {getattr(c, "tag", None)} for name, c in self.documents.items()}
+        return {name: self.documents[name] for name, its in found.items() if all(key in its for key in keys)}
 
     def class_names(self, near: str = "") -> tuple[str, list[str]]:
         """Return the nearest file with a name per line, such as ``classes.txt``, and its names; empty if there is none."""
@@ -276,7 +273,7 @@ def read_bytes(path: Path) -> bytes:
 
 
 def examine_image(path: Path, stated: tuple[int, int] | None = None) -> Facts:
-    """Read an image completely, and refuse one that the training reads otherwise, or of another size than ``stated``."""
+    """Read an image completely; one that the training reads otherwise, or of another size than ``stated``, is a UserError."""
     content, is_deep, orientation, levels, notes = read_bytes(path), True, 1, 0, []
     try:
         with Image.open(BytesIO(content)) as picture:

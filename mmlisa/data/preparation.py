@@ -126,7 +126,7 @@ def _describe(folder: Folder, task: str, proofs: dict[ModuleType, Evidence]) -> 
     return f"{text} Its files: {listed or 'none'}.{'' if any(each.lacks for each in proofs.values()) else EXPECTED}"
 
 
-def split(dataset: Dataset, seed: int = 0) -> str:
+def split(dataset: Dataset) -> str:
     """Assign a fifth of the images that are not test images to ``val``, the others to ``train``, and return how, in a sentence.
 
     Each class of class folders has the same share on both sides, and so have images with and without objects. Equal files and
@@ -141,30 +141,38 @@ def split(dataset: Dataset, seed: int = 0) -> str:
     groups = list({id(group): group for group in by_key.values()}.values())
     if len(groups) < 2:
         raise UserError(f"{dataset.root} holds fewer than two different images; training and validation need one each")
-    drawn = [groups[index] for index in np.random.default_rng(seed).permutation(len(groups))]
+    drawn = [groups[index] for index in np.random.default_rng(0).permutation(len(groups))]
     drawn.sort(key=lambda group: (group[0].label, bool(group[0].objects)))
     for number, group in enumerate(drawn):
         for sample in group:
             sample.split = "val" if number % _EVERY == 1 else "train"  # with two images, the second validates
     train, val = (len(dataset.split(name)) for name in ("train", "val"))
-    return f"splits: {train} images for training and {val} for validation, drawn with seed {seed}"
+    return f"splits: {train} images for training and {val} for validation, drawn with seed 0"
 
 
-def write_data(dataset: Dataset, folder: Path, **facts: Any) -> None:
-    """Write the annotations of each split, and ``data.json`` with ``facts``. The images stay where they are.
+def write_data(dataset: Dataset, folder: Path) -> None:
+    """Write the annotations of each split, and ``data.json``, a summary. The images stay where they are.
 
     Images out of LabelMe's files, and class maps that a training cannot read as they are, are written below ``folder``.
     """
     for sample in dataset.samples:
-        seg_map = folder / "maps" / f"{sample.path}.png"
+        target = folder / "maps" / f"{sample.path}.png"
         if sample.path.endswith(".json"):
-            target = folder / "images" / Path(sample.path).with_suffix(".png")
-            write_file(target, read_bytes(dataset.root / sample.path))
-            sample.path = str(target)
+            image = folder / "images" / Path(sample.path).with_suffix(".png")
+            write_file(image, read_bytes(dataset.root / sample.path))
+            sample.path = str(image)
         if dataset.task == "segmentation" and (dataset.values is not None or not sample.seg_map):
-            seg_map.parent.mkdir(parents=True, exist_ok=True)
-            Image.fromarray(_relabel(dataset, sample) if sample.seg_map else draw_map(sample)).save(seg_map)
-            sample.seg_map = str(seg_map)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            if not sample.seg_map:
+                labels = draw_map(sample)
+            else:
+                values, _ = class_maps.load_values(dataset.root / sample.seg_map)
+                labels = np.zeros(values.shape, np.uint8)
+                for value, label in dataset.values.items():
+                    labels[values == value] = label
+            Image.fromarray(labels).save(target)
+            sample.seg_map = str(target)
+    facts: dict[str, Any] = {}
     for name in SPLITS:
         samples = dataset.split(name)
         if dataset.task == "detection":
@@ -188,12 +196,3 @@ def _to_coco(samples: list[Sample], classes: list[str]) -> dict[str, Any]:
             annotations.append({**entry, **ids})
     categories = [{"id": number, "name": name} for number, name in enumerate(classes, 1)]
     return {"images": images, "annotations": annotations, "categories": categories}
-
-
-def _relabel(dataset: Dataset, sample: Sample) -> np.ndarray:
-    """Return the labels of a class map, ``[H, W]``, uint8."""
-    values, _ = class_maps.load_values(dataset.root / sample.seg_map)
-    labels = np.zeros(values.shape, np.uint8)
-    for value, label in dataset.values.items():
-        labels[values == value] = label
-    return labels

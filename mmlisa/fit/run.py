@@ -43,9 +43,10 @@ def fit(options: Options, folder: Path, *, dry_run: bool = False) -> None:
         raise UserError(f"--work-dir {str(folder)!r} is inside of the data; name another folder")
     if not (folder / "config.py").exists():
         _configure(options, folder)
-    elif changed := _changed(options, folder):
-        raise UserError(f"{folder} holds a run with other options ({changed}); name another --work-dir")
     else:
+        before, now = json.loads((folder / "options.json").read_text()), json.loads(json.dumps(asdict(options)))
+        if changed := [f"{key} {before.get(key)!r}, now {now[key]!r}" for key in now if before.get(key) != now[key]]:
+            raise UserError(f"{folder} holds a run with other options ({', '.join(changed)}); name another --work-dir")
         print(f"continues the run in {folder}")
     if dry_run:
         return _draw(folder)
@@ -59,13 +60,6 @@ def fit(options: Options, folder: Path, *, dry_run: bool = False) -> None:
     if not (folder / "report.html").exists() or (export and file.exists()):
         _test(folder)
     print("Next:", *(f"  {line}" for line in _next_commands(folder).values()), sep="\n")
-
-
-def _changed(options: Options, folder: Path) -> str:
-    """Return the options that differ from those of the run in a folder; empty if none does."""
-    before = json.loads((folder / "options.json").read_text())
-    pairs = {name: (before.get(name), value) for name, value in json.loads(json.dumps(asdict(options))).items()}
-    return ", ".join(f"{name} {was!r}, now {now!r}" for name, (was, now) in pairs.items() if was != now)
 
 
 def _configure(options: Options, folder: Path) -> None:

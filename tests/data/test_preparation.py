@@ -15,16 +15,16 @@ def make(number, **changes):
     return Dataset(Path("data"), "classification", ["a", "b"], samples, **changes)
 
 
-def test_the_seed_decides_and_every_class_is_on_both_sides():
+def test_every_class_is_on_both_sides_of_the_same_draw():
     drawn = []
-    for seed in (0, 0, 1):
+    for _ in range(2):
         dataset = make(100)
         for index, sample in enumerate(dataset.samples):
             sample.label = index % 2
-        split(dataset, seed)
+        split(dataset)
         drawn.append([sample.path for sample in dataset.split("val")])
         assert [sum(sample.label == label for sample in dataset.split("val")) for label in (0, 1)] == [10, 10]
-    assert drawn[0] == drawn[1] != drawn[2]
+    assert drawn[0] == drawn[1]
 
 
 def test_copies_stay_on_one_side():
