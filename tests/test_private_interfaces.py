@@ -56,6 +56,8 @@ REASONS = {
     "_replace": "a public method of named tuples",
     "_codecs": "a function that pickles of protocol 2 name",
     "_core": "NumPy 2's package of functions that pickled arrays name",
+    "_mean": "a statistic of Paddle's batch norms",
+    "_variance": "a statistic of Paddle's batch norms",
 }
 
 

@@ -23,6 +23,7 @@ from mmlisa.checkpoints import (
 )
 from mmlisa.errors import UserError
 
+from .onnx_weights import read_lcnet
 from .renaming import known_networks
 
 _MMENGINES = "ema_state_dict"  # holds the weights without averaging: MMEngine exchanges the two when it saves
@@ -35,7 +36,7 @@ def read(source: str | Mapping[str, Any], ema: bool | None = None) -> dict[str, 
 
     Args:
         source: ``'timm:NAME'``, a model that timm downloads; a file or an address, see :func:`mmlisa.checkpoints.download`,
-            also Paddle's ``.pdparams`` and NumPy's ``.npz``; or the content of a file.
+            also Paddle's ``.pdparams``, NumPy's ``.npz`` and LCNets in ``.onnx``; or the content of a file.
         ema: True for the averaged weights: ``state_dict_ema``, ``model_ema``, or what MMEngine's ``EMAHook`` averaged; False for
             the others; None for those that the file has as its ``state_dict``, which MMEngine's hook replaces by the average.
             The log says if other averaged weights are not taken.
@@ -103,9 +104,7 @@ def _read_content(source: str) -> Mapping[str, Any]:
         return _from_timm(source.removeprefix("timm:"))
     path = download(source)
     if path.suffix == ".onnx":
-        raise UserError(
-            f"'{path}': weights in ONNX files are not read; save them under the names of their network as .npz"
-        )
+        return read_lcnet(path)
     try:
         if path.suffix == ".npz":
             with np.load(path, allow_pickle=False) as archive:
