@@ -4,7 +4,8 @@ import pytest
 import torch
 from torch import nn
 
-from mmlisa.models.attention import build_attention
+from mmlisa.models.attention import LiSA, build_attention
+from mmlisa.models.backbones import LiSANet
 from research import paper_tables
 from research.conventions import count
 from research.paper_tables import evaluate, load_table, to_markdown
@@ -27,6 +28,30 @@ def test_all_rows_of_a_paper(paper):
     # A reading is derived from the paper without the code.
     assert not [r for r in results if r.reading is not None and abs(r.ours - r.reading) > 0.01 * r.reading]
     assert f"\n| {CELLS[paper]} |\n" in to_markdown(table, results)
+
+
+# Blocks, channels, heads of the stages with attention, and D: LiSA's Table 2, and Tables 2 and 8a of its first version.
+SIZES = {
+    "isotropic": ((12,), (192,), (12,), 16),
+    "small": ((2, 4, 12, 4), (64, 128, 320, 384), (4, 8, 20, 24), 8),
+    "base": ((4, 8, 18, 3), (96, 192, 384, 576), (6, 12, 24, 36), 8),
+    "hybrid-small": ((3, 6, 12, 4), (64, 128, 320, 384), (20, 24), 8),
+    "hybrid-base": ((3, 12, 18, 3), (96, 192, 384, 576), (24, 36), 8),
+    "v1-isotropic": ((12,), (192,), (12,), 16),
+    "v1-tiny": ((1, 2, 5, 2), (64, 128, 256, 512), (4, 8, 16, 32), 8),
+    "v1-small": ((1, 2, 11, 2), (64, 128, 256, 512), (4, 8, 16, 32), 16),
+    "v1-base": ((2, 3, 16, 3), (96, 192, 384, 768), (6, 12, 24, 48), 16),
+}
+
+
+@pytest.mark.parametrize("name", SIZES)
+def test_sizes_of_lisanets(name):
+    with torch.device("meta"):
+        stages = [list(stage.blocks) for stage in LiSANet(name).stages]
+    attentions = [stage[0].attn for stage in stages if isinstance(stage[0].attn, LiSA)]
+    widths = tuple(stage[0].norm1.weight.numel() for stage in stages)
+    (patterns,) = {attention.kernel_b.shape[0] for attention in attentions}
+    assert (tuple(map(len, stages)), widths, tuple(a.num_heads for a in attentions), patterns) == SIZES[name]
 
 
 @pytest.mark.parametrize(
