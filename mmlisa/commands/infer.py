@@ -46,8 +46,6 @@ def main(args: argparse.Namespace) -> None:
         raise UserError(
             "--device, --amp and --cfg-options: an exported file has no config and runs on the CPU; leave them out"
         )
-    from tqdm import tqdm
-
     from mmlisa.training.config import import_quietly, load_config, parse_options
 
     cfg = load_config(config, options=parse_options(args.cfg_options)) if config else None
@@ -68,14 +66,8 @@ def main(args: argparse.Namespace) -> None:
         cfg = tile_config(cfg, args.tile, args.overlap)
         model = Predictor(cfg, checkpoint, device=args.device, min_matched=args.min_matched)
         if args.amp:
-            use_half(model.model, model.device)
-    done, failed = [], []
-    for prediction in predict_pictures(model, images, args.out_dir, args.score_thr, **options):
-        if prediction.target is None:
-            failed.append(prediction.summary)
-        else:
-            tqdm.write(f"{prediction.source} -> {prediction.target}: {prediction.summary}")
-            done.append({"source": str(prediction.source), **prediction.result})
+            use_half(model.model)
+    done, failed = predict_pictures(model, images, args.out_dir, args.score_thr, **options)
     if args.json:
         args.json.parent.mkdir(parents=True, exist_ok=True)
         args.json.write_text(json.dumps(done, indent=1) + "\n")

@@ -37,7 +37,6 @@ def main(args: argparse.Namespace) -> None:
     config.check_data(cfg, "test")
     cfg = config.config_for_test(cfg, args.checkpoint, show_dir=args.show_dir, tta=args.tta)
 
-    from mmengine.device import get_device
     from mmengine.registry import METRICS
 
     from mmlisa.checkpoints import use_safe_loader
@@ -57,7 +56,7 @@ def main(args: argparse.Namespace) -> None:
     else:
         optimize_for_cpu(runner.model)
         if args.amp:
-            use_half(runner.model, get_device())
+            use_half(runner.model)
     if args.out:
         dumps = {"mmdet": "mmdet.DumpDetResults", "mmseg": "mmlisa.DumpWithoutLogits"}
         dump = dumps.get(cfg.get("default_scope"), "DumpResults")

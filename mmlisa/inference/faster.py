@@ -43,17 +43,17 @@ def optimize_for_cpu(model: nn.Module) -> nn.Module:
     return faster.get(model, model)
 
 
-def use_half(model: nn.Module, device: str, dtype: str | None = None) -> None:
+def use_half(model: nn.Module, dtype: str | None = None) -> None:
     """Replace the parts of mmdet's, mmseg's or mmpretrain's models within ``model`` by such that compute in half precision.
 
     Args:
-        model: such a model, or one around it.
-        device: type of the device on which the model runs.
+        model: such a model, or one around it, on the device on which it runs.
         dtype: ``'bfloat16'`` or ``'float16'``; None for bfloat16 on a CPU and float16 elsewhere, as MMEngine chooses.
 
     Raises:
         UserError: another ``dtype``, or a model without such parts, which would predict in fp32.
     """
+    device = next(model.parameters()).device.type
     dtype = dtype or ("bfloat16" if device == "cpu" else "float16")
     if dtype not in ("bfloat16", "float16"):
         raise UserError(f"dtype is '{dtype}'; use 'bfloat16' or 'float16'")

@@ -1,9 +1,9 @@
 """Predictions of trained models and exported files, drawn and as data."""
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import cv2
 import mmcv
@@ -19,15 +19,6 @@ from mmlisa.runtime import IMAGE_SUFFIXES, Prediction
 from mmlisa.visualization.overlays import contact_sheet, draw_prediction, free_path
 
 VIDEO_SUFFIXES = (".mp4", ".avi", ".mov", ".mkv", ".webm", ".m4v", ".mpg", ".mpeg")
-
-
-class Result(NamedTuple):
-    """Result for one input."""
-
-    source: Path
-    target: Path | None  # the file written; None if the input could not be read
-    summary: str  # a line with the prediction, or with the reason why the input could not be read
-    result: dict[str, Any] | None = None  # see to_data
 
 
 def to_data(found: Prediction, classes: Classes) -> dict[str, Any]:
@@ -77,8 +68,10 @@ def summarise(result: dict[str, Any]) -> str:
 
 def predict_pictures(
     model: Predictor | runtime.Model, images: Sequence[str], out_dir: Path, score_threshold: float = 0.3, **options: Any
-) -> Iterator[Result]:
+) -> tuple[list[dict[str, Any]], list[str]]:
     """Write each input with its boxes, masks, labels and scores (or its segmentation, or its class) into ``out_dir``.
+
+    A line is printed for each. An input that cannot be read does not end the rest; another error does.
 
     Args:
         model: a model; see :func:`mmlisa.load`.
@@ -87,8 +80,9 @@ def predict_pictures(
         score_threshold: lowest score of a detection.
         **options: more for ``model.predict``, such as ``tile`` of an exported file.
 
-    Yields:
-        One :class:`Result` per input, as it is done. An input that cannot be read does not end the rest; another error does.
+    Returns:
+        A dict with ``source``, ``picture`` and the entry of :func:`to_data` per input, and a line with the reason per input that
+        could not be read.
 
     Raises:
         FileNotFoundError: a folder without inputs.
@@ -99,6 +93,7 @@ def predict_pictures(
     paths = list(dict.fromkeys(path for name in images for path in _expand(Path(name), suffixes)))
     out_dir.mkdir(parents=True, exist_ok=True)
     taken = {path.resolve() for path in paths}  # a picture never replaces an input
+    done, failed = [], []
     for path in tqdm(paths, "predictions", leave=False, disable=None):
         target = free_path(out_dir / f"{path.stem}.png", taken)
         try:
@@ -108,10 +103,13 @@ def predict_pictures(
             found = model.predict(path, score_threshold, **options)
             drawing = draw_prediction(picture, fill_sample(BaseDataElement(), found), classes, score_threshold=0.0)
             mmcv.imwrite(drawing[..., ::-1], str(target))
-            result = to_data(found, classes)
-            yield Result(path, target, summarise(result), result)
         except (ValueError, OSError, cv2.error) as error:  # errors of files; those of models and memory are raised
-            yield Result(path, None, f"{path} cannot be processed: {type(error).__name__}: {error}")
+            failed.append(f"{path} cannot be processed: {type(error).__name__}: {error}")
+        else:
+            data = to_data(found, classes)
+            tqdm.write(f"{path} -> {target}: {summarise(data)}")
+            done.append({"source": str(path), "picture": str(target), **data})
+    return done, failed
 
 
 def _expand(path: Path, suffixes: Sequence[str]) -> list[Path]:

@@ -60,12 +60,10 @@ class Predictor:
         check_shapes(self.model, loaded, checkpoint)
         device = torch.device(device or get_device())
         self.model.to(device).eval()
-        self.device = device.type
-        if self.device == "cpu":
+        if device.type == "cpu":
             optimize_for_cpu(self.model)
         if dtype:
-            use_half(self.model, self.device, dtype)
-
+            use_half(self.model, dtype)
         self.metainfo = saved_metainfo(loaded) or find_metainfo(innermost_dataset(cfg, "test"))
         self.classes = list(Classes(self.metainfo).names)
         load, *steps = (step for step in find_test_pipeline(cfg) if "LoadAnnotations" not in type_name(step))

@@ -20,10 +20,6 @@ from mmlisa.registry import DATASETS, TRANSFORMS
 _SEEK_FROM = 32
 
 
-class DamagedVideoError(UserError):
-    """A video with a missing or unusable frame; the message names both."""
-
-
 @DATASETS.register_module()
 class VideoDataset(BaseDataset):
     """mmpretrain's ``BaseDataset`` of videos, one per line of ``ann_file``: path, number of frames, label.
@@ -70,13 +66,13 @@ class LoadClips(BaseTransform):
         try:
             total = results.get("num_frames") or int(_open(path).get(cv2.CAP_PROP_FRAME_COUNT))
             if total < 1:
-                raise DamagedVideoError(f"video {path} has no frames")
+                raise UserError(f"video {path} has no frames")
             if self.stride is None:
                 positions = uniform_positions(total, self.length, self.random)
             else:
                 positions = dense_positions(total, self.length, self.stride, self.num_clips, self.random)
             frames = read_frames(path, positions.ravel())
-        except DamagedVideoError as error:
+        except UserError as error:
             if not self.random:
                 raise
             print_log(f"skipped: {error}", logger="current", level=30)
@@ -151,7 +147,7 @@ def uniform_positions(total: int, length: int, random: bool) -> np.ndarray:
 def read_frames(path: str | Path, positions: Iterable[int]) -> dict[int, np.ndarray]:
     """Return the frames at ``positions`` (from 0, in any order), each ``[H, W, 3]``, BGR, uint8; no other frame is decoded.
 
-    A missing video is a FileNotFoundError, a frame that is missing or damaged a DamagedVideoError.
+    A missing video is a FileNotFoundError, a frame that is missing or damaged a UserError.
     """
     capture, following, frames = _open(path), 0, {}
     for position in sorted({int(position) for position in positions}):
@@ -162,7 +158,7 @@ def read_frames(path: str | Path, positions: Iterable[int]) -> dict[int, np.ndar
             following += 1
         decoded, frame = capture.read()
         if not decoded:
-            raise DamagedVideoError(f"video {path} ends early, or is damaged: its frame {position} cannot be decoded")
+            raise UserError(f"video {path} ends early, or is damaged: its frame {position} cannot be decoded")
         frames[position], following = frame, position + 1
     return frames
 
@@ -172,5 +168,5 @@ def _open(path: str | Path) -> cv2.VideoCapture:
         raise FileNotFoundError(f"video {path} does not exist, or is a folder")
     capture = cv2.VideoCapture(str(path))
     if not capture.isOpened():
-        raise DamagedVideoError(f"video {path} cannot be opened: it is empty, damaged or not a video")
+        raise UserError(f"video {path} cannot be opened: it is empty, damaged or not a video")
     return capture

@@ -46,8 +46,6 @@ class OverlayHook(Hook):
         test_out_dir: folder of the pictures of a test; None draws none.
     """
 
-    priority = "NORMAL"
-
     def __init__(self, interval: int = 50, score_thr: float = 0.3, test_out_dir: str | None = None) -> None:
         self.interval, self.score_thr, self.test_out_dir = interval, score_thr, test_out_dir
         self._seen = 0

@@ -172,7 +172,7 @@ class Detector(BaseModel):
 def test_the_backbone_computes_in_half_and_the_head_of_a_detector_in_fp32(dtype, expected):
     model, x = Detector(), torch.randn(4, 3)
     names, y, weight = list(model.state_dict()), model(x), model.backbone.weight
-    faster.use_half(nn.Sequential(model), "cpu", dtype)
+    faster.use_half(nn.Sequential(model), dtype)
     half = model(x)
     assert (model.backbone.computed, model.bbox_head.computed, half.dtype) == (expected, torch.float32, torch.float32)
     assert not torch.equal(half, y)
@@ -196,8 +196,8 @@ def test_the_demo_in_bfloat16():
 
 def test_what_does_not_run_in_half_is_refused():
     with pytest.raises(UserError, match="dtype is 'half'"):
-        faster.use_half(Detector(), "cpu", "half")
+        faster.use_half(Detector(), "half")
     with pytest.raises(UserError, match="backbone"):
-        faster.use_half(nn.Linear(3, 5), "cpu")
+        faster.use_half(nn.Linear(3, 5))
     with pytest.raises(UserError, match="dtype"):
         mmlisa.load(DEMO / "model.onnx", dtype="bfloat16")

@@ -13,6 +13,14 @@ from mmlisa.video.clips import dense_positions, read_frames, uniform_positions
 CLASSES = ("a", "b")
 
 
+@pytest.fixture(scope="module")
+def video(tmp_path_factory):
+    """A video file of 50 numbered frames."""
+    path = tmp_path_factory.mktemp("videos") / "fifty frames.mp4"
+    write_video(path, numbered_frames(50))
+    return path
+
+
 def numbers(clips: list) -> list[list[int]]:
     return [[number_of(frame) for frame in clip] for clip in clips]
 

@@ -6,11 +6,24 @@ from mmengine.config import Config
 from mmengine.registry import DATASETS, DefaultScope
 from PIL import Image
 
+from helpers.numbered_frames import numbered_frames, write_video
 from mmlisa import config_path
 from mmlisa.inference.pictures import predict_pictures
 from mmlisa.inference.predictor import Predictor
 from mmlisa.training.config import load_config
 from mmlisa.training.runner import build_runner
+
+
+@pytest.fixture(scope="module")
+def clips(tmp_path_factory):
+    """A folder with four videos of 16 numbered frames of two classes, forwards and backwards, as train.txt and val.txt."""
+    root = tmp_path_factory.mktemp("clips")
+    frames = numbered_frames(16)
+    for number in range(4):
+        write_video(root / f"{number}.mp4", frames if number % 2 else frames[::-1])
+    for split in ("train", "val"):
+        (root / f"{split}.txt").write_text("".join(f"{number}.mp4 16 {number % 2}\n" for number in range(4)))
+    return root
 
 
 @pytest.mark.parametrize(
@@ -53,7 +66,7 @@ def test_training_test_and_prediction(clips, tmp_path):
     runner = build_runner(cfg, 0.5)
     runner.train()
     assert "accuracy/top1" in runner.test()
-    (found,) = predict_pictures(Predictor(cfg, str(tmp_path / "epoch_1.pth")), [str(clips / "1.mp4")], tmp_path, 0.3)
-    assert found.result["scores"][0]["category"] in ("back", "forth")
-    with Image.open(found.target) as picture:  # four frames in a row
+    (found,), _ = predict_pictures(Predictor(cfg, str(tmp_path / "epoch_1.pth")), [str(clips / "1.mp4")], tmp_path, 0.3)
+    assert found["scores"][0]["category"] in ("back", "forth")
+    with Image.open(found["picture"]) as picture:  # four frames in a row
         assert picture.width > 3 * picture.height
