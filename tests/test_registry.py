@@ -7,7 +7,7 @@ import pytest
 from mmengine.registry import MODELS
 
 _BACKBONE = """
-from mmlisa.models import FLattenSwin
+from mmlisa.models.backbones import FLattenSwin
 from mmlisa.registry import MODELS
 MODELS.build(dict(type="LiSANet", arch="hybrid-small"))
 """

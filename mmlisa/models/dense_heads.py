@@ -32,15 +32,7 @@ class VarifocalSimOTAAssigner(SimOTAAssigner):
         super().__init__(iou_weight=iou_weight, iou_calculator=dict(type="mmdet.BboxOverlaps2D"), **options)
 
     def assign(self, pred_instances: InstanceData, gt_instances: InstanceData, **kwargs) -> AssignResult:
-        """Assign each prior a box or none.
-
-        Args:
-            pred_instances: ``priors [n, 4]`` (x, y, stride, stride), ``bboxes [n, 4]``, ``scores [n, classes]`` in [0, 1].
-            gt_instances: ``bboxes [k, 4]``, ``labels [k]``.
-
-        Returns:
-            Indices of the boxes from 1, 0 for none; IoUs with them; their labels, -1 for none.
-        """
+        """Assign each prior ``[n, 4]`` (x, y, stride, stride) of ``pred_instances`` a box, or none; the scores lie in [0, 1]."""
         boxes, labels = gt_instances.bboxes, gt_instances.labels
         n, k = len(pred_instances.bboxes), len(boxes)
         assigned, overlaps = boxes.new_zeros(n, dtype=torch.long), boxes.new_zeros(n)

@@ -52,14 +52,12 @@ class DistilledClassifier(TaughtClassifier):
     the teacher's classes, the scores of a test are the mean of both heads' scores.
 
     Args:
-        teacher: the config of the teacher's model, or a config file that has it as ``model``.
+        teacher: the config of the teacher's model, or a config file that has it as ``model``. When training starts, a teacher of
+            images of another mean and standard deviation is a UserError.
         teacher_checkpoint: its weights, read when training starts; None for a teacher that brings them along, such as
             ``dict(type='TimmClassifier', model_name=…, pretrained=True)``.
         weight: share of the distillation loss, from 0 to 1.
         distill_head: config of the second head, as DeiT and LeViT have it; None: one head learns from the labels and the teacher.
-
-    Raises:
-        UserError: when training starts, a teacher that takes images of another mean and standard deviation.
     """
 
     def __init__(

@@ -224,9 +224,9 @@ def create_model(
         near = get_close_matches(name, NETWORKS, n=3, cutoff=0.4)
         raise UserError(f"name={name!r} is not a network of mmlisa; the closest are {', '.join(near) or 'none'}")
     if pretrained is True:
-        fitting = {prefix for network in NETWORKS[name].host.published for prefix in network.timm}
-        examples = f", such as 'timm:{min(fitting)}…'" if fitting else ""
-        raise UserError(f"pretrained=True: mmlisa has no weights of {name!r}; give a file or a source{examples}")
+        raise UserError(
+            f"pretrained=True: mmlisa has no weights of {name!r}; give a file or a source of mmlisa.PublishedWeights"
+        )
     if pretrained:  # load_pretrained reads more kinds of files than timm
         options["pretrained_cfg_overlay"] = dict(file=str(pretrained), custom_load=True)
     return create_timm_model(name, bool(pretrained), features_only=features_only, **options)

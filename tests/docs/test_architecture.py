@@ -6,7 +6,7 @@ import sys
 import torch
 
 from helpers.pages import ROOT
-from mmlisa.models import LiSANet
+from mmlisa.models.backbones import LiSANet
 
 
 def test_the_files_of_one_image():

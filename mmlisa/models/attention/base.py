@@ -28,11 +28,8 @@ def build_attention(
 ) -> nn.Module:
     """Build the operator that ``cfg['type']`` names in mmlisa's registry, with the rest of ``cfg`` as its options.
 
-    Hosts with windows set ``may_shift`` in every second block: elsewhere, ``shift=True`` of ``cfg`` is False.
-
-    Raises:
-        KeyError: a missing type.
-        UserError: an unregistered type, an unknown option or an invalid value.
+    Hosts with windows set ``may_shift`` in every second block: elsewhere, ``shift=True`` of ``cfg`` is False. An unregistered
+    type, an unknown option and an invalid value are UserErrors.
     """
     options = dict(cfg)
     name = options.pop("type")
@@ -48,10 +45,7 @@ def build_attention(
 
 
 def check_options(cls: type, options: Iterable[str]) -> None:
-    """Check the names of keyword arguments for a class whose constructors pass them on to each other.
-
-    The message of the UserError lists the names that the class knows.
-    """
+    """Raise UserError for unknown names of keyword arguments of a class whose constructors pass them on to each other."""
     names: dict[str, None] = {}
     for base in cls.__mro__:
         arguments = signature(base.__init__).parameters.values() if "__init__" in vars(base) else ()

@@ -22,10 +22,8 @@ class CrossShapedWindowAttention(HeadedAttention):
     ones. The map is padded to whole stripes, unmasked, as Swin's.
 
     Args:
-        split_size: width of the stripes; None for global attention, as on a pretraining grid with a side of at most this width.
-
-    Raises:
-        UserError: an odd number of heads under stripes.
+        split_size: width of the stripes, which need an even number of heads (UserError); None for global attention, as on a
+            pretraining grid with a side of at most this width.
     """
 
     takes_prefix = False

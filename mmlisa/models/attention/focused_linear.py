@@ -35,11 +35,8 @@ class FocusedLinearAttention(PositionsOnLoad, HeadedAttention):
         window: attention within windows of at most ``window`` tokens a side instead of the whole grid; the map is padded to
             whole windows and its padding masked out of every sum. A pretraining grid smaller than the window is one window.
         shift: shift the windows by half a window, cyclically and without a mask (the authors' code; Table 6); never on a map
-            whose smaller side one window covers.
+            whose smaller side one window covers. Without ``window``, it is a UserError.
         position: a positional encoding on the keys.
-
-    Raises:
-        UserError: an even kernel, a shift without windows.
     """
 
     on_grid = ("positional_encoding",)

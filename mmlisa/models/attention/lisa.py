@@ -37,15 +37,12 @@ class LiSA(ResizeOnLoad):
 
     Args:
         num_patterns: structural patterns D.
-        kernel_size: None for kernels of the whole grid; an odd number k for local ones, k taps along each axis (Table 3d).
-        padding: ``'circular'``, or, around local kernels, ``'zeros'`` as in an ordinary convolution.
+        kernel_size: None for kernels of the whole grid; an odd number k for local ones, k taps along each axis (Table 3d). An
+            even one is a UserError.
+        padding: ``'circular'``, or, around local kernels, ``'zeros'`` as in an ordinary convolution; else a UserError.
         norm: LayerNorm before the output projection (journal); the first version has none.
         encoding_bias: the bias B^a of the first version, added to the encoded key.
         backend: see :func:`mmlisa.ops.lisa`.
-
-    Raises:
-        UserError: an even ``kernel_size``, an unknown ``padding``, or zeros around kernels that are not local; at the call, an
-            unknown ``backend``.
     """
 
     on_grid = ("kernel_a", "kernel_b")

@@ -91,10 +91,8 @@ class InceptionMixer(nn.Module):
     is ``attention_heads`` heads wide, the other two halve the rest.
 
     Args:
-        attention_heads: heads that attend, of the ``num_heads`` that all the channels would have; None for half of them.
-
-    Raises:
-        UserError: more attending heads than heads, or an odd rest.
+        attention_heads: heads that attend, of the ``num_heads`` that all the channels would have; None for half of them. They
+            must leave an even number of channels (UserError).
     """
 
     def __init__(

@@ -27,9 +27,6 @@ class StructureAwareAttention(HeadedAttention):
         num_patterns: structural patterns D of Eqs. 10 and 11.
         per_head: relative positions of Eq. 9 per head instead of one for all.
         encoding_bias: the bias B^a of the first version, in Eqs. 10 and 11.
-
-    Raises:
-        UserError: an unknown ``form``.
     """
 
     takes_prefix = False

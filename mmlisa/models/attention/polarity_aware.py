@@ -18,13 +18,10 @@ from .base import check_heads, check_tokens, join_heads, split_heads
 class PolarityAwareAttention(PositionsOnLoad):
     """``proj((attend(q, k, v) + DWC(v)) * g)``; q, k, v and the gate g are projections, and a learned position is added to k.
 
-    Prefix tokens attend too; they have no position and skip the convolution.
+    Prefix tokens attend too; they have no position and skip the convolution. The width of a head must be even (UserError).
 
     Args:
         kernel_size: of the depthwise convolution on the values; its d kernels are shared by all heads.
-
-    Raises:
-        UserError: at the call, an odd width of a head.
     """
 
     on_grid = ("positional_encoding",)

@@ -13,11 +13,7 @@ from .base import HeadedAttention, check_heads, check_tokens, join_heads, split_
 
 @MODELS.register_module()
 class MILAAttention(nn.Module):
-    """MILA's attention (:func:`mmlisa.ops.mila`), whose values are the tokens; the output projection belongs to MILA's block.
-
-    Raises:
-        UserError: at the call, channels that are not a multiple of 4.
-    """
+    """MILA's attention (:func:`mmlisa.ops.mila`), whose values are the tokens; the output projection belongs to MILA's block."""
 
     def __init__(self, channels: int, num_heads: int, *, grid: Sequence[int], qkv_bias: bool = True) -> None:
         super().__init__()
@@ -32,33 +28,10 @@ class MILAAttention(nn.Module):
         return join_heads(mila(query, key, value, grid)) + self.lepe(x, grid)
 
 
-class GatedProjection(nn.Module):
-    """``Linear(Linear(x) * y)``: the output projection of an operator behind a gate that depends on its input.
-
-    The gate grows with the input, and so does what it multiplies: under fp16 the product is taken and projected in fp32.
-    """
-
-    def __init__(self, channels: int) -> None:
-        super().__init__()
-        self.gate = nn.Linear(channels, channels)
-        self.proj = nn.Linear(channels, channels)
-
-    def forward(self, x: Tensor, y: Tensor) -> Tensor:
-        """The operator's input and result, ``[B, N, C]`` each -> ``[B, N, C]``."""
-        gate = self.gate(x)
-        context, dtype = beyond_fp16(x, self)
-        with context:
-            return self.proj(gate.to(dtype) * y.to(dtype))
-
-
 class GatedLinearAttention(HeadedAttention):
     """Base of RALA and MALA: ``proj(gate(x) * (attend(q, k, v) + LePE(v)))`` with ``q, k, v = qkv(x)``.
 
-    Args:
-        lepe_kernel_size: of the depthwise convolution of the values.
-
-    Raises:
-        UserError: at the call, a width of a head that is not a multiple of 4.
+    The rotary positions need heads whose width is a multiple of 4 (UserError). LePE convolves by ``lepe_kernel_size``.
     """
 
     def __init__(
@@ -66,12 +39,16 @@ class GatedLinearAttention(HeadedAttention):
     ) -> None:
         super().__init__(channels, num_heads, grid=grid, qkv_bias=qkv_bias, proj_bias=None)
         self.lepe = LePE(channels, lepe_kernel_size)
-        self.output = GatedProjection(channels)
+        self.output = nn.ModuleDict({name: nn.Linear(channels, channels) for name in ("gate", "proj")})
 
     def mix(self, x: Tensor, grid: Sequence[int]) -> Tensor:
         query, key, value = self.qkv(x).chunk(3, dim=2)
         y = self.attend(*(split_heads(t, self.num_heads) for t in (query, key, value)), grid)
-        return self.output(x, join_heads(y) + self.lepe(value, grid))
+        y, gate = join_heads(y) + self.lepe(value, grid), self.output["gate"](x)
+        # The gate grows with the input, and so does what it multiplies: under fp16 it is multiplied and projected in fp32.
+        context, dtype = beyond_fp16(x, self.output)
+        with context:
+            return self.output["proj"](gate.to(dtype) * y.to(dtype))
 
 
 @MODELS.register_module()

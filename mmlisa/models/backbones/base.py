@@ -75,9 +75,6 @@ class Backbone(BaseModule):
         norm_eval: batch norms keep their running statistics during training.
         with_cp: recompute blocks without batch norms in the backward pass to save memory.
         init_cfg: MMEngine's.
-
-    Raises:
-        UserError: an unknown option, arch, key or operator; a number or an index out of range.
     """
 
     arch_settings: ClassVar[dict[str, dict[str, Any]]] = {}
@@ -95,7 +92,7 @@ class Backbone(BaseModule):
     first_conv: ClassVar[str] = "stem.proj"  # the convolution on the image
     classifier: ClassVar[dict[str, Any]] = {}  # options of a backbone under a classifier
     published: ClassVar[dict[Network, Rules]] = {}  # networks whose weights fit, and the names of their weights here
-    num_extra_tokens: int = 0  # prefix (class) tokens of the blocks; mmpretrain's vis_cam reads it
+    num_extra_tokens: ClassVar[int] = 0  # prefix (class) tokens of the blocks; mmpretrain's vis_cam reads it
     feature_channels: tuple[int, ...]
     feature_strides: tuple[int, ...]
     stage_channels: tuple[int, ...]

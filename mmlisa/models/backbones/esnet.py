@@ -101,12 +101,8 @@ class ESNet(Backbone):
 
     def build_downsample(self, stage: int) -> nn.Module:
         before, width = self.stage_channels[stage - 1] if stage else STEM_CHANNELS, self.stage_channels[stage]
-        first, *others = (make_divisible(int(width * ratio), 8) for ratio in self.ratios(stage))
+        first, *others = (make_divisible(int(width * ratio), 8) for ratio in self.arch["mid_ratios"][stage])
         return ConvStack(ESDownBlock(before, width, first), *(ESBlock(width, inside) for inside in others))
-
-    def ratios(self, stage: int) -> tuple[float, ...]:
-        """Width inside each block of ``stage`` over its output."""
-        return self.arch["mid_ratios"][stage]
 
     # Names in timm and published weights.
     timm = (TimmNames("esnet_{}", {arch.replace(".", "_"): arch for arch in arch_settings}),)
@@ -151,9 +147,9 @@ class CastlingESNetViT(ESNet):
         attention=dict(type="LinearAngularAttention", pooled=True, aux=True),
     )
     arch_settings: ClassVar[dict[str, dict[str, Any]]] = {
-        "small": dict(_blocks, scale=0.75, mid_ratios=ESNet._narrow),
-        "medium": dict(_blocks, scale=1.0, mid_ratios=ESNet._wide),
-        "large": dict(_blocks, scale=1.25, mid_ratios=ESNet._wide),
+        "small": dict(_blocks, scale=0.75, mid_ratios=(*ESNet._narrow[:2], (0.5,))),
+        "medium": dict(_blocks, scale=1.0, mid_ratios=(*ESNet._wide[:2], (1.0,))),
+        "large": dict(_blocks, scale=1.25, mid_ratios=(*ESNet._wide[:2], (1.0,))),
     }
 
     default_arch = "small"
@@ -162,9 +158,6 @@ class CastlingESNetViT(ESNet):
     def stage_sizes(cls, arch: dict[str, Any]) -> list[StageSize]:
         *sizes, last = super().stage_sizes(arch)
         return [*sizes, last._replace(depth=arch["depth"])]
-
-    def ratios(self, stage: int) -> tuple[float, ...]:
-        return super().ratios(stage)[: 1 if stage == 2 else None]
 
     # Names in timm and published weights.
     timm = (TimmNames("castling_esnet_{}", {"s": "small", "m": "medium", "l": "large"}),)

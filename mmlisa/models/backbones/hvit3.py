@@ -4,7 +4,6 @@ from typing import Any, ClassVar
 
 from torch import nn
 
-from mmlisa.errors import UserError
 from mmlisa.models.attention import build_attention
 from mmlisa.models.layers.blocks import LayerNorm, Mlp, Residual, ResidualBlock, stochastic_depth
 from mmlisa.models.layers.tokens import PatchEmbed, ShortcutTokenConv, TokenConv
@@ -83,19 +82,14 @@ class ViT3(PlainViT):
     """
 
     default_arch = "tiny"
-    _blocks: ClassVar[dict[str, Any]] = dict(depth=12, mlp_ratio=4, class_token=False)
+    num_extra_tokens = 0
+    _blocks: ClassVar[dict[str, Any]] = dict(depth=12, mlp_ratio=4)
     _common: ClassVar[dict[str, Any]] = dict(_blocks, attention=dict(type="TTTAttention"))
     arch_settings: ClassVar[dict[str, dict[str, Any]]] = {
         "tiny": dict(_common, channels=192, num_heads=6),
         "small": dict(_common, channels=384, num_heads=6),
         "base": dict(_common, channels=768, num_heads=12),
     }
-
-    @classmethod
-    def check_arch(cls, arch: dict[str, Any]) -> None:
-        super().check_arch(arch)
-        if arch["class_token"]:
-            raise UserError("arch: class_token=True; the convolutions of ViT³ have no place for it, it must be False")
 
     def build_stem(self) -> nn.Module:
         side = self.stage_strides[0]

@@ -21,8 +21,6 @@ from .base import Backbone, StageSize
 class PlainViT(Backbone):
     """Base of hosts with blocks of one width at one stride; each block is a stage, and its map has the network's last norm.
 
-    The archs of some hosts set ``patch_size`` and ``class_token``; the defaults are 16 and True.
-
     Args:
         out_type: ``'featmap'``, or for classifiers ``'cls_token'``: tokens ``[B, C]`` in the place of maps.
         out_indices: blocks whose outputs are returned; the last by default, None for all.
@@ -37,7 +35,7 @@ class PlainViT(Backbone):
         **options: Any,
     ) -> None:
         super().__init__(arch, out_indices=out_indices, **options)
-        self.out_type, self.num_extra_tokens = out_type, int(self.arch.get("class_token", True))
+        self.out_type = out_type
         out_types = ("featmap", "cls_token")[: 1 + self.num_extra_tokens]
         if out_type not in out_types:
             raise UserError(f"out_type={out_type!r}; it must be one of {out_types}")
@@ -47,11 +45,9 @@ class PlainViT(Backbone):
         return [StageSize(arch["channels"], arch.get("patch_size", 16), 1)] * arch["depth"]
 
     def build_stem(self) -> nn.Module:
-        channels, has_class_token = self.arch["channels"], self.arch.get("class_token", True)
-        side, grid = self.stage_strides[0], self.stage_grid(0)
-        return PositionedPatchEmbed(
-            self.in_channels, channels, side, grid, norm=nn.Identity(), class_token=has_class_token
-        )
+        channels, side, grid = self.arch["channels"], self.stage_strides[0], self.stage_grid(0)
+        options = dict(norm=nn.Identity(), class_token=self.num_extra_tokens)
+        return PositionedPatchEmbed(self.in_channels, channels, side, grid, **options)
 
     def finish(self) -> None:
         super().finish()
@@ -67,6 +63,7 @@ class PlainViT(Backbone):
         last = [self.norm] if stage == self.num_stages else []
         return [*super().stage_modules(stage), *last]
 
+    num_extra_tokens = 1  # the class token
     # Names in timm and published weights.
     feature_indices = (-3, -2, -1)  # as timm's ViTs
     published: ClassVar[dict[Network, Rules]] = dict.fromkeys(DEIT, DEIT_RULES)
@@ -134,11 +131,11 @@ class InteractiveViT(PlainViT):
     """
 
     default_arch = "tiny-16"
+    num_extra_tokens = 0
     no_decay = ("stem.position",)
     _vit: ClassVar[dict[str, Any]] = dict(
         depth=12,
         mlp_ratio=4,
-        class_token=False,
         attention=dict(type="InteractiveAttention", landmarks=64, qkv_bias=True, proj_bias=True),
     )
     arch_settings: ClassVar[dict[str, dict[str, Any]]] = {

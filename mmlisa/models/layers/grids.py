@@ -148,12 +148,13 @@ class PositionsOnLoad(ResizeOnLoad):
         grid = tuple(grid)
         if grid == self.grid:
             return table
-        return self._resized.get(grid, [table], lambda: self._resize(table, grid))
-
-    def _resize(self, table: Tensor, grid: tuple[int, ...]) -> Tensor:
         prefix = table.shape[1] - prod(self.grid)
-        resized = _interpolate(at_least_fp32(table[:, prefix:]), self.grid, grid).to(table.dtype)
-        return torch.cat([table[:, :prefix], resized], dim=1) if prefix else resized
+
+        def derive() -> Tensor:
+            resized = _interpolate(at_least_fp32(table[:, prefix:]), self.grid, grid).to(table.dtype)
+            return torch.cat([table[:, :prefix], resized], dim=1) if prefix else resized
+
+        return self._resized.get(grid, [table], derive)
 
     def resize_parameter(self, saved: Tensor, parameter: Tensor, grid: Sequence[int] | None = None) -> Tensor:
         """As many prefix tokens as ``parameter`` has stay unchanged; further ones, such as a distillation token, are left out."""
@@ -198,7 +199,7 @@ class PositionedPatchEmbed(PositionsOnLoad, PatchEmbed):
         grid: Sequence[int],
         *,
         norm: nn.Module,
-        class_token: bool = False,
+        class_token: int = 0,
     ) -> None:
         super().__init__(in_channels, channels, side, side, norm=norm)
         self.cls_token = nn.Parameter(torch.empty(1, 1, channels)) if class_token else None

@@ -235,7 +235,7 @@ def test_gated(name):
     operator = build_attention(dict(type=f"{name.upper()}Attention"), 16, HEADS, GRID).double().eval()
     x = torch.randn(2, 20, 16, dtype=torch.double)
     y = joined(getattr(ops, name)(*heads(operator.qkv(x)), GRID)) + operator.lepe(operator.qkv(x)[..., 32:], GRID)
-    torch.testing.assert_close(operator(x, GRID), operator.output.proj(operator.output.gate(x) * y))
+    torch.testing.assert_close(operator(x, GRID), operator.output["proj"](operator.output["gate"](x) * y))
 
 
 @pytest.mark.parametrize(
