@@ -17,7 +17,6 @@ _LAZY = {
     "list_models": "mmlisa.models.timm",
     "channels": "mmlisa.models.feature_maps",
     "strides": "mmlisa.models.feature_maps",
-    "layers": "mmlisa.models.layers",
     "load": "mmlisa.inference.load",
     "optimize_for_cpu": "mmlisa.inference.faster",
     "runtime": "mmlisa.runtime",

@@ -10,8 +10,8 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_map_only
 
 from mmlisa.errors import UserError
-from mmlisa.models.layers import Branch, InvertedMerging, has_hooks
-from mmlisa.models.layers.blocks import StarReLU
+from mmlisa.models.layers.blocks import Branch, StarReLU, has_hooks
+from mmlisa.models.layers.tokens import InvertedMerging
 from mmlisa.ops import at_least_fp32
 from mmlisa.ops.context import is_traced
 

@@ -123,12 +123,10 @@ class PicoHead(BaseDenseHead):
 
     def forward(self, feats: Sequence[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
         """Return class logits ``[B, classes, H_l, W_l]`` and distribution logits ``[B, 4 (reg_max + 1), H_l, W_l]`` per level."""
-        outs = [
-            predictor(tower(x)).split([self.num_classes, 4 * (self.reg_max + 1)], dim=1)
-            for x, tower, predictor in zip(feats, self.towers, self.predictors, strict=True)
-        ]
-        cls_scores, bbox_preds = zip(*outs, strict=True)
-        return list(cls_scores), list(bbox_preds)
+        sizes = [self.num_classes, 4 * (self.reg_max + 1)]
+        levels = zip(feats, self.towers, self.predictors, strict=True)
+        outs = [predictor(tower(x)).split(sizes, dim=1) for x, tower, predictor in levels]
+        return [scores for scores, _ in outs], [sides for _, sides in outs]
 
     def to_distances(self, bbox_preds: Sequence[Tensor]) -> list[Tensor]:
         """Return expected distances in pixels ``[B, 4, H_l, W_l]`` of logits ``[B, 4 (reg_max + 1), H_l, W_l]``, per level."""

@@ -51,15 +51,13 @@ class TimmNames:
         name: pattern of the names, such as ``'flatten_swin_{}'``.
         archs: archs by the text in the place of ``{}``.
         hidden: options of the classifier's :func:`mmlisa.models.layers.blocks.hidden_layers`; None for a linear classifier.
-        pool: ``'avg'`` or ``'token'``, the classifier's pooling.
-        crop_pct: timm's, of its tests: the part of a resized image that the network sees.
-        crop_mode: timm's, of its tests: ``'squash'`` resizes without keeping the ratio of the sides.
+        crop_pct, crop_mode: timm's, of its tests: the part of a resized image that the network sees; ``'squash'`` resizes without
+            keeping the ratio of the sides.
     """
 
     name: str
     archs: dict[str, str]
     hidden: dict[str, Any] | None = None
-    pool: str = "avg"
     crop_pct: float = 0.875
     crop_mode: str = "center"
 

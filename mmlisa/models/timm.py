@@ -112,7 +112,7 @@ class Classifier(nn.Module):
         self.num_features = backbone.stage_channels[-1]
         self.head = ClassifierHead(self.num_features, hidden, drop_rate, backbone.num_extra_tokens)
         self.head_hidden_size = self.head.width
-        self.reset_classifier(num_classes, network.settings.pool if global_pool is None else global_pool)
+        self.reset_classifier(num_classes, _pool(network.host) if global_pool is None else global_pool)
 
     def forward_features(self, image: Tensor) -> Tensor:
         """``[B, in_chans, H, W]`` -> the last map ``[B, C, H', W']``; with a class token all tokens ``[B, 1 + N, C]``."""
@@ -232,6 +232,10 @@ def create_model(
     return create_timm_model(name, bool(pretrained), features_only=features_only, **options)
 
 
+def _pool(host: type[Backbone]) -> str:
+    return "token" if host.num_extra_tokens else "avg"
+
+
 def list_models(pattern: str = "*") -> list[str]:
     """Return the names that match a shell pattern, sorted."""
     return sorted(matching(NETWORKS, pattern))
@@ -269,11 +273,8 @@ def register_host(host: type[Backbone]) -> None:
             name = settings.name.format(text)
             NETWORKS[name] = Network(host, arch, settings)
             default_cfgs.update(generate_default_cfgs({name: _config(NETWORKS[name])}))
-
-            def build(pretrained: bool = False, *, _name: str = name, **options: Any) -> nn.Module:
-                return _build(_name, pretrained, **options)
-
-            build.__name__ = build.__qualname__ = name
+            build = partial(_build, name)
+            build.__name__, build.__module__ = name, __name__  # read by timm's registry
             register_model(build)
 
 
@@ -285,7 +286,7 @@ def _config(network: Network) -> dict[str, Any]:
     return dict(
         num_classes=1000,
         input_size=(3, size, size),
-        pool_size=None if settings.pool == "token" else (-(-size // stride),) * 2,
+        pool_size=(-(-size // stride),) * 2 if _pool(host) == "avg" else None,
         crop_pct=settings.crop_pct,
         crop_mode=settings.crop_mode,
         interpolation="bicubic",

@@ -10,8 +10,8 @@ from mmlisa.errors import UserError
 from mmlisa.inference import faster
 from mmlisa.inference.load import DEMO, DEMO_CONFIG
 from mmlisa.models.backbones.hvit3 import ShortcutConvMlp
-from mmlisa.models.layers import InvertedMerging, Mlp, SepConv
-from mmlisa.models.layers.blocks import StarReLU
+from mmlisa.models.layers.blocks import Mlp, SepConv, StarReLU
+from mmlisa.models.layers.tokens import InvertedMerging
 
 
 @pytest.mark.parametrize("bias", [True, False])

@@ -7,7 +7,7 @@ import mmlisa
 from helpers.backbones import CASES
 from mmlisa.models import backbones
 from mmlisa.models.attention import build_attention
-from mmlisa.models.layers import SepConv, build_norm
+from mmlisa.models.layers.blocks import SepConv, build_norm
 from mmlisa.registry import MODELS
 
 # Channels of a head by the papers; conversion/test_authors_files.py has FLatten's own.

@@ -25,7 +25,7 @@ from tqdm import tqdm
 from mmlisa import config_path, ops
 from mmlisa.inference.faster import optimize_for_cpu
 from mmlisa.models.attention import build_attention
-from mmlisa.models.layers import Block
+from mmlisa.models.layers.blocks import Block
 from mmlisa.registry import MODELS as MMLISA_MODELS
 
 Row = dict[str, Any]

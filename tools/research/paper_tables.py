@@ -34,7 +34,8 @@ from tqdm import tqdm
 
 from mmlisa import config_path
 from mmlisa.models.attention import build_attention
-from mmlisa.models.layers import Block, to_tokens
+from mmlisa.models.layers.blocks import Block
+from mmlisa.models.layers.tokens import to_tokens
 from mmlisa.registry import MODELS
 
 from .conventions import CONVENTIONS, Counts, count

@@ -89,7 +89,7 @@ class CastlingDeiT(PlainViT):
         "tiny": dict(_castling, channels=192, num_heads=3),
         "base": dict(_castling, channels=768, num_heads=12),
     }
-    timm = (TimmNames("castling_deit_{}", {"t": "tiny", "b": "base"}, pool="token"),)
+    timm = (TimmNames("castling_deit_{}", {"t": "tiny", "b": "base"}),)
 
 
 @MODELS.register_module()
@@ -107,7 +107,7 @@ class CastlingViT(PlainViT):
             attention=dict(type="LinearAngularAttention", residual=True, conv_size=None, aux=True),
         )
     }
-    timm = (TimmNames("castling_vit_{}", {"b": "base"}, pool="token"),)
+    timm = (TimmNames("castling_vit_{}", {"b": "base"}),)
 
 
 @MODELS.register_module()
@@ -119,7 +119,7 @@ class FLattenDeiT(PlainViT):
     arch_settings: ClassVar[dict[str, dict[str, Any]]] = {
         "tiny": dict(depth=12, channels=192, num_heads=3, mlp_ratio=4, attention=dict(type="FocusedLinearAttention"))
     }
-    timm = (TimmNames("flatten_deit_{}", {"t": "tiny"}, pool="token", crop_mode="squash"),)
+    timm = (TimmNames("flatten_deit_{}", {"t": "tiny"}, crop_mode="squash"),)
     classifier: ClassVar[dict[str, Any]] = dict(out_type="cls_token")
 
 

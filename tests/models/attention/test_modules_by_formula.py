@@ -13,7 +13,8 @@ from helpers.written_out import heads as by_head
 from helpers.written_out import joined, to_map, to_tokens
 from mmlisa import ops
 from mmlisa.models.attention import HeadPool, build_attention
-from mmlisa.models.layers import LePE, RelativePosition
+from mmlisa.models.layers.grids import RelativePosition
+from mmlisa.models.layers.tokens import LePE
 
 HEADS, CHANNELS, GRID = 2, 12, (4, 5)
 

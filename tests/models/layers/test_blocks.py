@@ -7,8 +7,7 @@ import torch
 from torch import nn
 
 from mmlisa.models.backbones.hvit3 import ShortcutConvMlp
-from mmlisa.models.layers import LayerNorm, Mlp, Residual, ResidualBlock, SepConv
-from mmlisa.models.layers.blocks import StarReLU
+from mmlisa.models.layers.blocks import LayerNorm, Mlp, Residual, ResidualBlock, SepConv, StarReLU
 
 # A branch, and the numbers per token that linear layers return in it.
 BRANCHES = {

@@ -10,7 +10,7 @@ from helpers.operators import CASES as OPERATORS
 from mmlisa import ops
 from mmlisa.checkpoints import adapt_state_dict, load_weights, read_checkpoint, save_checkpoint
 from mmlisa.models.attention import build_attention
-from mmlisa.models.layers import GridCache, PositionsOnLoad
+from mmlisa.models.layers.grids import GridCache, PositionsOnLoad
 from mmlisa.registry import MODELS
 
 

@@ -4,8 +4,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from mmlisa.models.layers import merge_windows, pad_to_windows, split_windows, valid_tokens
 from mmlisa.models.layers import windows as module
+from mmlisa.models.layers.windows import merge_windows, pad_to_windows, split_windows, valid_tokens
 
 
 @pytest.mark.parametrize("window", [(2, 3), (3, 2), (4, 4), (7, 1)])
