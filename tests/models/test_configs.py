@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from torch.nn import SyncBatchNorm
 
 import mmlisa
 from helpers.backbones import CASES
@@ -112,3 +113,8 @@ def test_layers():
     for build, name in ((lambda: SepConv(8, 4), "kernel_size"), (lambda: build_norm(dict(type="GN"), 8), "norm_cfg")):
         with pytest.raises(ValueError, match=name):
             build()
+    norms = [build_norm(dict(type="SyncBN", requires_grad=trained), 8) for trained in (True, False)]
+    assert [(type(norm), norm.weight.requires_grad) for norm in norms] == [
+        (SyncBatchNorm, True),
+        (SyncBatchNorm, False),
+    ]

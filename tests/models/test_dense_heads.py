@@ -7,6 +7,7 @@ import torch.nn.functional as F
 pytest.importorskip("mmdet")
 from mmengine.config import ConfigDict
 from mmengine.structures import InstanceData
+from torchvision.ops import box_iou, generalized_box_iou
 
 from mmlisa.models.dense_heads import PicoHead, VarifocalSimOTAAssigner
 
@@ -84,22 +85,13 @@ def priors_of(sizes: list[tuple[int, int]]) -> torch.Tensor:
     return torch.cat(priors)
 
 
-def giou(a: torch.Tensor, b: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """GIoU and IoU of boxes ``[..., 4]``, broadcast."""
-    area_a, area_b = ((t[..., 2] - t[..., 0]) * (t[..., 3] - t[..., 1]) for t in (a, b))
-    overlap = (torch.minimum(a[..., 2:], b[..., 2:]) - torch.maximum(a[..., :2], b[..., :2])).clamp(min=0).prod(-1)
-    hull = (torch.maximum(a[..., 2:], b[..., 2:]) - torch.minimum(a[..., :2], b[..., :2])).prod(-1)
-    union = area_a + area_b - overlap
-    return overlap / union - (hull - union) / hull, overlap / union
-
-
 def assigned(priors, predicted, scores, boxes, labels) -> list[int]:
     """SimOTA with PicoDet's cost (PP-PicoDet, Eq. 2), prior by prior: the number of its box, from 1, or 0."""
     inside = ((priors[:, None, :2] > boxes[:, :2]) & (priors[:, None, :2] < boxes[:, 2:])).all(-1)
     offset = priors[:, None, :2] - (boxes[:, :2] + boxes[:, 2:]) / 2
     central = (offset.abs() < 2.5 * priors[:, None, 2:]).all(-1)
     candidates = (inside.any(1) | central.any(1)).nonzero()[:, 0].tolist()
-    general, iou = giou(predicted[:, None], boxes)
+    general, iou = generalized_box_iou(predicted, boxes), box_iou(predicted, boxes)
     cost = torch.full((len(priors), len(boxes)), torch.inf)
     for i in candidates:
         for j, label in enumerate(labels):
@@ -169,10 +161,9 @@ def test_losses_by_their_formulas(head):
             if not number:
                 continue
             box, label = gt.bboxes[number - 1], gt.labels[number - 1]
-            general, iou = giou(predicted[i], box)
-            weight = probability[i].max().detach()
-            target[i, label] = iou.detach()
-            boxes_loss += weight * (1 - general)
+            pair, weight = (predicted[i : i + 1], box[None]), probability[i].max().detach()
+            target[i, label] = box_iou(*pair).detach()
+            boxes_loss += weight * (1 - generalized_box_iou(*pair).squeeze())
             wanted = torch.cat([priors[i, :2] - box[:2], box[2:] - priors[i, :2]]) / priors[i, 2]
             wanted = wanted.clamp(0, 7 - 0.1)  # mmdet's coder
             low = wanted.long()

@@ -12,7 +12,8 @@ from torch import Tensor, nn
 from helpers.written_out import heads as by_head
 from helpers.written_out import joined, to_map, to_tokens
 from mmlisa import ops
-from mmlisa.models.attention import HeadPool, build_attention
+from mmlisa.models.attention import HeadPool, LinearAngularAttention, build_attention, castling_operators, drop_aux
+from mmlisa.models.backbones import CastlingLCNetViT
 from mmlisa.models.layers.grids import RelativePosition
 from mmlisa.models.layers.tokens import LePE
 
@@ -267,3 +268,78 @@ def test_prefix_tokens_have_no_convolution_and_no_position():
     y = joined(ops.polarity_aware(*heads(torch.cat([query, key, value], dim=2)), *scales))
     y = y + F.pad(operator.dwc(value[:, 1:], GRID), (0, 0, 1, 0))
     torch.testing.assert_close(operator(x, GRID), operator.proj(y * gate))
+
+
+@pytest.mark.parametrize("size", [3, 5])
+@pytest.mark.parametrize("padding", ["circular", "zeros"])
+def test_lisas_local_kernels_are_convolutions(padding, size):
+    """Pattern by pattern, by PyTorch's depthwise convolution."""
+    torch.manual_seed(0)
+    cfg = dict(type="LiSA", num_patterns=3, kernel_size=size, padding=padding)
+    operator, grid = build_attention(cfg, 32, 2, (8, 9)).double().eval(), (8, 9)
+    operator.kernel_a.data.mul_(3)
+    x = torch.randn(2, 72, 32, dtype=torch.double)
+    query, key, value = operator.qkv(x).transpose(1, 2).reshape(2, 3, 2, 16, 8, 9).unbind(1)
+    query, key = F.normalize(query, dim=2), F.normalize(key, dim=2)
+
+    def convolve(maps, kernels):  # conv2d correlates: the taps are turned around the origin
+        taps = torch.fft.fftshift(kernels, dim=(-2, -1)).flip(-2, -1)[:, None]
+        padded = F.pad(maps.flatten(0, 1), (size // 2,) * 4, mode="circular" if padding == "circular" else "constant")
+        return F.conv2d(padded, taps, groups=taps.shape[0]).unflatten(0, maps.shape[:2])
+
+    y = 0
+    for d in range(3):
+        pattern = (query * convolve(key, operator.kernel_a[:, d])).sum(2, keepdim=True)
+        encoded = convolve(value, operator.kernel_b[d].expand(16, size, size))
+        y = y + pattern * (encoded + operator.bias[:, d, None, None])
+    y = y.reshape(2, 32, 72).transpose(1, 2)
+    torch.testing.assert_close(operator(x, grid), operator.proj(operator.norm(y)))
+
+
+@pytest.mark.parametrize("pooled", [False, True])
+def test_the_auxiliary_branch(pooled):
+    """It counts in training, unless it is dropped, and in eval mode if asked; above ε = 1 it is nothing, bit for bit."""
+    torch.manual_seed(0)
+    operator = LinearAngularAttention(32, HEADS, grid=(5, 6), pooled=pooled, aux=True).train()
+    x = torch.randn(2, 30, 32, requires_grad=True)
+
+    def run() -> list[Tensor]:
+        y = operator(x, (5, 6))
+        return [y, *torch.autograd.grad(y.sin().sum(), [x, *operator.parameters()])]
+
+    trained, castled = run(), operator.eval()(x, (5, 6))
+    assert operator.mask_size == 2 * 30 * 30
+    assert 0 < operator.mask_count <= operator.mask_size
+    assert not torch.allclose(trained[0], castled)
+    operator.aux_in_eval = True
+    assert torch.equal(trained[0], operator.eval()(x, (5, 6)))
+    operator.train().epsilon = 1.5
+    masked = run()
+    drop_aux(operator)
+    assert all(map(torch.equal, masked, run()))
+    assert torch.equal(masked[0], castled)
+
+
+@pytest.mark.parametrize("name", ["Cosine", "PooledSoftmax"])
+def test_every_kernel_takes_the_branch(name):
+    """At ε = 0 it is softmax attention, added before the projection."""
+    torch.manual_seed(0)
+    castled, operator = (
+        build_attention(dict(type=f"{name}Attention", **options), 32, 2, (5, 6)).double()
+        for options in ({}, dict(aux=True, epsilon=0.0))
+    )
+    assert operator.state_dict().keys() == castled.state_dict().keys()
+    assert list(castling_operators(operator)) == [""]
+    x = torch.randn(2, 30, 32, dtype=torch.double)
+    trained, plain = operator(x, (5, 6)), operator.eval()(x, (5, 6))
+    query, key, value = heads(operator.qkv(x))
+    if operator.pool is not None:
+        query, key, value = (pool(t, (5, 6)) for pool, t in zip(operator.pool, (query, key, value), strict=True))
+    torch.testing.assert_close(trained - plain, softmax(query, key, value) @ operator.proj.weight.T)
+
+
+def test_drop_aux_of_a_model():
+    backbone = CastlingLCNetViT(dict(base="small", scale=0.25))
+    assert list(castling_operators(backbone)) == ["stages.2.blocks.0.attn", "stages.3.blocks.0.attn"]
+    assert drop_aux(backbone) == 2
+    assert drop_aux(backbone) == 0

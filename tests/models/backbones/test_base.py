@@ -1,7 +1,6 @@
 """Promises of every backbone, on one narrow network per kind."""
 
 import copy
-from importlib import import_module
 from math import prod, sqrt
 
 import pytest
@@ -144,34 +143,14 @@ def test_gradients_of_a_padded_image_are_no_larger(kind):
 
 @pytest.mark.parametrize("autocast", [False, True])
 @pytest.mark.parametrize("name", [*KINDS, "ivit", "mila"])
-def test_optimized_for_cpu_it_computes_the_same(name, monkeypatch, autocast):
-    """In chunks; without gradients every module is called that is called with them, and no output is written later."""
+def test_optimized_for_cpu_it_computes_the_same_in_chunks(name, monkeypatch, autocast):
     monkeypatch.setattr(faster, "CHUNK", 5000 // torch.get_num_threads())
-    backbone, image, outputs = build(name).eval(), torch.randn(2, 3, 101, 67), []
-    untouched, names = image.clone(), list(backbone.state_dict())
+    backbone, image = build(name).eval(), torch.randn(2, 3, 101, 67)
     optimized = faster.optimize_for_cpu(copy.deepcopy(backbone))
-    assert list(optimized.state_dict()) == names
-    for module_name, module in optimized.named_modules():
-        module.register_forward_hook(lambda _module, _args, y, name=module_name: outputs.append((name, y, copy_of(y))))
+    with torch.autocast("cpu", enabled=autocast), torch.inference_mode():
+        maps, expected = optimized(image), backbone(image)
     tolerance = dict(rtol=0.1, atol=0.1) if autocast else dict(rtol=1e-4, atol=1e-5)
-    with torch.autocast("cpu", enabled=autocast):
-        with_gradients = [m.detach() for m in optimized(image)]
-        called = [name for name, _, _ in outputs]
-        outputs.clear()
-        with torch.inference_mode():
-            expected, maps = backbone(image), optimized(image)
-    assert [name for name, _, _ in outputs] == called
-    assert not [name for name, y, kept in outputs if not all(map(torch.equal, copy_of(y), kept))]
-    assert torch.equal(image, untouched)
-    for found, graded, wanted in zip(maps, with_gradients, expected, strict=True):
-        assert found.dtype == graded.dtype == wanted.dtype
-        torch.testing.assert_close(found.float(), wanted.float(), **tolerance)
-        torch.testing.assert_close(graded.float(), wanted.float(), **tolerance)
-
-
-def copy_of(output: torch.Tensor | tuple) -> list[torch.Tensor]:
-    tensors = output if isinstance(output, tuple) else (output,)
-    return [t.detach().clone() for t in tensors if isinstance(t, torch.Tensor)]
+    torch.testing.assert_close(maps, expected, **tolerance)
 
 
 @pytest.mark.parametrize("name", PYRAMIDS)
@@ -222,32 +201,6 @@ def test_with_cp_changes_nothing(name):
     plain, recomputed = results
     largest = max(g.abs().max() for g in plain[1].values())
     torch.testing.assert_close(recomputed, plain, rtol=1e-9, atol=1e-9 * largest.item())
-
-
-@pytest.mark.parametrize("name", [*KINDS, "ivit"])
-def test_recomputing_changes_no_gradient(name, monkeypatch):
-    """Values that training computes again, or in closed form, against PyTorch's own gradients, with every module called."""
-    results, called = [], []
-    for is_plain in (False, True):
-        backbone = build(name, drop_path_rate=0.1).train().double()
-        if is_plain:
-            for module in ("recompute", "focused"):
-                monkeypatch.setattr(import_module(f"mmlisa.ops.{module}"), "records_gradients", lambda: False)
-            for part in backbone.modules():
-                part.register_forward_hook(lambda module, inputs, output: called.append(module))
-        torch.manual_seed(1)
-        maps = backbone(torch.randn(2, 3, 64, 72, dtype=torch.float64))
-        loss_of(maps).backward()
-        gradients = {n: p.grad for n, p in backbone.named_parameters() if p.grad is not None}
-        results.append(([m.detach() for m in maps], gradients))
-    (maps, found), (plain_maps, expected) = results
-    torch.testing.assert_close(maps, plain_maps)
-    assert found.keys() == expected.keys()
-    # Some gradients are differences of large sums: rounding counts beside the largest entry of the network as well.
-    scale = max(g.abs().max() for g in expected.values())
-    for parameter, gradient in found.items():
-        difference, size = (gradient - expected[parameter]).abs().max(), expected[parameter].abs().max()
-        assert difference <= 1e-9 * size + 1e-12 * scale, parameter
 
 
 @pytest.mark.parametrize("frozen", [-1, 0, 1, "all"])

@@ -14,6 +14,7 @@ BRANCHES = {
     "mlp": (lambda: Mlp(3, 12), 12),
     "conv-mlp-3": (lambda: Mlp(3, 12, 3), 12),
     "sep-conv": (lambda: SepConv(3, 7), 6),
+    "star": (lambda: SepConv(3, 7, act=StarReLU()), 6),
     "shortcut-conv": (lambda: ShortcutConvMlp(3, 12), 12),
 }
 

@@ -136,22 +136,15 @@ def test_a_trace_keeps_no_constant():
 
 
 @pytest.mark.parametrize("case", ["flatten-swin", "flatten-pvt", "levit-own-attention", "castling-mvitv2"])
-def test_hosts_take_a_checkpoint_of_another_size(case, tmp_path):
+def test_hosts_take_a_checkpoint_of_another_size(case):
     torch.manual_seed(0)
     small, large = (MODELS.build({**CASES[case], "image_size": size}) for size in (64, 160))
     state = small.state_dict()
     reshaped = [name for name, value in large.state_dict().items() if value.shape != state[name].shape]
     assert reshaped
     assert str(large.load_state_dict(state)) == "<All keys matched successfully>"
-    loaded = {name: value.clone() for name, value in large.state_dict().items()}
     for name in reshaped:
         assert state[name].shape == small.state_dict()[name].shape, "the checkpoint itself is changed"
-    torch.save(state, tmp_path / "small.pth")
-    for parameter in large.parameters():
-        torch.nn.init.constant_(parameter, 7)
-    load_weights(large, tmp_path / "small.pth", min_matched=1.0)
-    for name, value in large.state_dict().items():
-        torch.testing.assert_close(value, loaded[name])
 
 
 def test_window_tables_are_bicubic():
