@@ -12,19 +12,18 @@ from tqdm import tqdm
 
 from mmlisa.errors import UserError
 from mmlisa.training.config import innermost_dataset
-from mmlisa.training.runner import compare_classes
 
 from .dataset import UNKNOWN
 from .folder import SPLITS, examine_image
 
 
 def check_splits(cfg: Config, splits: Sequence[str] = SPLITS) -> Iterator[tuple[str, int, list[str]]]:
-    """Read every annotation and every image of a config's data sets; yield split, samples and problems of each.
+    """Read every annotation and every image of a config's data sets; yield split, number of samples and problems of each.
 
-    The validation and the test are compared with the training: they need the same classes, and other images.
+    The validation and the test need other images than the training.
     """
     init_default_scope(cfg.get("default_scope") or "mmengine")
-    seen, train = [], None
+    seen, trained = [], set()  # configs, and digests of images
     for split in (name for name in SPLITS if name in splits):
         config = innermost_dataset(cfg, split)
         if not config or config in seen:  # most configs test on the validation data
@@ -34,27 +33,23 @@ def check_splits(cfg: Config, splits: Sequence[str] = SPLITS) -> Iterator[tuple[
         if config.type in ("CocoDataset", "mmdet.CocoDataset"):  # ours reports the annotations that mmdet drops
             changes["type"] = "mmlisa.CocoDataset"
         source, digests = DATASETS.build({**config, **changes}), {}
-        classes = source.metainfo.get("classes") or ()
         problems = [f"{source.ann_file}: {problem}" for problem in getattr(source, "problems", ())]
         for index in tqdm(range(len(source)), "images", leave=False, disable=None):
             info = source.get_data_info(index)
-            if (
-                not (path := info.get("img_path")) or "num_frames" in info
-            ):  # CIFAR holds the images itself, a video has many
+            path = info.get("img_path")
+            if not path or "num_frames" in info:  # CIFAR and MNIST hold the images themselves, and a video has many
                 continue
             try:
                 facts = examine_image(Path(path), (info["width"], info["height"]) if "width" in info else None)
                 digests[path] = facts.digest
                 if "reduce_zero_label" in info:  # mmseg's
-                    _check_map(info, facts.size, len(classes))
+                    _check_map(info, facts.size, len(source.metainfo["classes"]))
             except (ValueError, OSError) as error:
                 problems.append(f"{path}: {error}")
+        shared = sorted(path for path, digest in digests.items() if digest in trained)
+        problems += [f"{path}: the same image is in the training data" for path in shared]
         if split == "train":
-            train = classes, {*digests.values()}
-        elif train:
-            problems += filter(None, [compare_classes(train[0], classes)])
-            shared = sorted(path for path, digest in digests.items() if digest in train[1])
-            problems += [f"{path}: the same image is in the training data" for path in shared]
+            trained = {*digests.values()}
         yield split, len(source), problems
 
 

@@ -37,17 +37,13 @@ def test_detection(tmp_path, kind):
     assert "lies outside" in problems[0]
 
 
-def test_images_and_classes_of_two_splits_are_compared(tmp_path):
+def test_images_of_two_splits_are_compared(tmp_path):
     pytest.importorskip("mmpretrain")
-    for split, names in {"train": ("cat", "dog"), "val": ("cat", "newt")}.items():
-        for name in names:
-            picture(tmp_path / split / name / "a.png", sum(map(ord, name)))
+    for seed, path in ((0, "train/cat"), (1, "train/dog"), (0, "val/cat"), (2, "val/dog")):
+        picture(tmp_path / path / "a.png", seed)
     shared = dict(type="CustomDataset", data_root=str(tmp_path))
     found = problems_of("mmpretrain", **{split: dict(shared, data_prefix=split) for split in ("train", "val")})
-    assert found["train"] == []
-    classes, image = found["val"]
-    assert "'newt'" in classes
-    assert "val/cat/a.png: the same image" in image
+    assert found == {"train": [], "val": [f"{tmp_path}/val/cat/a.png: the same image is in the training data"]}
 
 
 @pytest.mark.parametrize(

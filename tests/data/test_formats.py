@@ -1,7 +1,6 @@
-"""Readers of annotation formats: one test each, where images may lie, splits, and the error with the expected tree."""
+"""Readers of annotation formats, whole kinds of folders each."""
 
 import json
-import re
 import shutil
 from base64 import b64encode
 
@@ -13,18 +12,9 @@ from PIL import Image
 from pycocotools import mask as coco_mask
 
 from helpers import folders
+from helpers.folders import noted, refuses
 from mmlisa.data.preparation import prepare_data, read, write_data
 from mmlisa.datasets.demo import CLASSES, make_demo
-
-
-def refuses(match, *args, by=read):
-    with pytest.raises(ValueError, match=match):
-        by(*args)
-
-
-def noted(pattern, dataset):
-    """Whether a note matches."""
-    return any(re.search(pattern, note) for note in dataset.notes)
 
 
 def objects(dataset, index=0):
@@ -169,19 +159,6 @@ def test_yolo_without_data_yaml(tmp_path):
     refuses(r"lost\.txt: no image belongs.*2 of 14", tmp_path)
 
 
-@pytest.mark.parametrize(("split", "counts"), [("test", (9, 2, 1)), ("train", (1, 0, 0))])
-def test_images_in_no_split_are_trained_on_if_there_is_only_a_test(tmp_path, split, counts):
-    folders.write_yolo(tmp_path)
-    for path in ("images/011.jpg", "labels/011.txt"):
-        (tmp_path / path).parent.joinpath(split).mkdir()
-        (tmp_path / path).rename(tmp_path / path.replace("/", f"/{split}/"))
-    dataset = read(tmp_path)
-    assert noted("11 images that are in no split", dataset) == (split == "train")
-    if split == "test":
-        dataset = prepare_data(tmp_path)
-    assert tuple(len(dataset.split(name)) for name in ("train", "val", "test")) == counts
-
-
 def test_labelme_shapes(tmp_path):
     """Shapes of a group are one object."""
     folders.write_images(tmp_path, 1)
@@ -221,27 +198,6 @@ def test_labelme_shapes_without_an_area_count_against_the_tenth(tmp_path):
     with folders.edited(file) as content:
         content["shapes"] += [line] * 2
     refuses(r"a line has no area.*4 of 28 objects cannot be used, 3 of them", tmp_path)
-
-
-def test_an_unknown_layout_is_one_error_with_the_expected_tree(tmp_path):
-    tree = r"(?s)Expected one of:.*instances_train\.json.*data\.yaml.*JPEGImages.*masks.*<class>"
-    folders.write_images(tmp_path, 3)
-    refuses(tree, tmp_path)
-    file = folders.write_coco(tmp_path, number=3)
-    refuses(tree, tmp_path, "classification")
-    (tmp_path / "far" / "away").mkdir(parents=True)
-    for image in tmp_path.glob("*.jpg"):
-        image.rename(tmp_path / "far" / "away" / f"{image.stem}.png")
-    refuses(r"'000\.jpg' is missing.*into images/", tmp_path)
-    file.unlink()
-    with pytest.raises(FileNotFoundError, match="nowhere"):
-        read(tmp_path / "nowhere")
-
-
-def test_two_formats_are_refused(tmp_path):
-    folders.write_coco(tmp_path)
-    folders.write_labelme(tmp_path)
-    refuses(r"several formats.*000\.json", tmp_path)
 
 
 def test_a_tenth_of_the_objects_may_be_bad(tmp_path):
@@ -319,14 +275,6 @@ def test_an_image_is_annotated_once(tmp_path):
     file = folders.write_coco(tmp_path)
     shutil.copy(file, tmp_path / "copy.json")
     refuses(r"000\.jpg is annotated twice", tmp_path)
-
-
-def test_a_tenth_of_the_files_may_be_broken(tmp_path):
-    folders.write_labelme(tmp_path)
-    (tmp_path / "000.json").write_text("{")
-    assert noted("1 of 12 JSON, XML and YAML files", read(tmp_path))
-    (tmp_path / "001.json").write_text("")
-    refuses(r"000\.json: it cannot be read.*2 of 12", tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -464,20 +412,6 @@ def test_folders_that_may_not_be_classes_need_the_task(tmp_path, change, doubt):
     assert read(tmp_path, "classification").task == "classification"
 
 
-def test_images_that_the_training_cannot_use_are_left_out(tmp_path):
-    """One is turned by EXIF, as OpenCV applies it, but not its annotations; the other is cut off."""
-    folders.write_coco(tmp_path)
-    exif = Image.Exif()
-    exif[0x0112] = 6
-    with Image.open(tmp_path / "003.jpg") as image:
-        image.save(tmp_path / "003.jpg", exif=exif)
-    dataset = read(tmp_path)
-    assert len(dataset.samples) == 11
-    assert noted(r"003\.jpg.*48x64", dataset)
-    (tmp_path / "005.jpg").write_bytes((tmp_path / "005.jpg").read_bytes()[:600])
-    refuses("2 of 12 images", tmp_path)
-
-
 def test_an_xml_file_names_its_image_by_its_own_name(tmp_path):
     """If the image that it states is missing. Polygons are outlines; objects of other forms are named."""
     (tmp_path / "Annotations").mkdir()
@@ -529,51 +463,3 @@ def test_images_inside_of_labelmes_files(tmp_path):
     for split in ("train", "val"):
         for image in json.loads((tmp_path / "out" / f"{split}.json").read_text())["images"]:
             assert Image.open(tmp_path / image["file_name"]).size == folders.SIZE
-
-
-@pytest.mark.parametrize("write", [folders.write_labelme, folders.write_coco])
-def test_outlines_become_class_maps(tmp_path, write):
-    file = write(tmp_path)
-    if write is folders.write_coco:
-        refuses("--task segmentation needs outlines", tmp_path, "segmentation")
-        return
-    with folders.edited(file) as content:
-        content["shapes"].append(dict(label="__ignore__", points=[[50, 30], [64, 30], [64, 48], [50, 48]]))
-    dataset = prepare_data(tmp_path, "segmentation")
-    assert dataset.classes == ["background", *folders.CLASSES]
-    write_data(dataset, tmp_path / "out")
-    with Image.open(tmp_path / "out" / "maps" / "000.jpg.png") as picture:
-        values = np.asarray(picture)
-    assert [values[40, 60], values[8, 8], values[0, 0], values[12, 33]] == [255, 1, 0, 2]
-
-
-@pytest.mark.parametrize(
-    ("background", "empty", "kept"), [("auto", 3, 9), ("auto", 7, 3), ("on", 7, 10), ("off", 3, 6)]
-)
-def test_background_images(tmp_path, background, empty, kept):
-    """Three or seven of the images of train have no objects."""
-    for split, number in (("train", 9 if empty == 3 else 10), ("val", 2)):
-        folders.write_coco(tmp_path, split, number)
-    file = tmp_path / "train" / "_annotations.coco.json"
-    with folders.edited(file) as content:
-        content["annotations"] = [entry for entry in content["annotations"] if entry["image_id"] > empty]
-    dataset = prepare_data(tmp_path, background=background)
-    assert len(dataset.split("train")) == kept
-    assert any(note.startswith(f"background: {empty} of") for note in dataset.notes)
-
-
-def test_a_summary_that_can_be_checked(tmp_path):
-    folders.write_yolo(tmp_path)
-    (tmp_path / "images" / "photo.heic").touch()
-    folders.write_maps(tmp_path / "maps", 1)
-    dataset = prepare_data(tmp_path)
-    lines = dataset.summary()
-    assert lines[:5] == [
-        "YOLO, boxes: data.yaml, 12 text files such as labels/000.txt",
-        "splits: 9 images for training and 3 for validation, drawn with seed 0",
-        "images: train 9, val 3; from 64x48 to 64x48 pixels; 0 without annotations",
-        "objects per class in train/val: cat 6/2, dog 6/2, newt 6/2",
-        "objects: from 10 to 18 pixels, the root of their area",
-    ]
-    assert noted(r"1 of 15 images.*photo\.heic", dataset)
-    assert "not read, but found: class maps (1 maps such as maps/masks/000.png); --task chooses" in lines

@@ -154,7 +154,6 @@ def test_recipes_with_an_average_and_with_crops_fit_other_images(tmp_path, task,
 @pytest.mark.parametrize(
     ("task", "model", "on_gpu"),
     [
-        ("detection", "hylisanet", False),
         ("detection", "picodet", False),
         ("detection", "flatten-swin-t", True),
         ("segmentation", "hylisanet", False),

@@ -1,15 +1,18 @@
 """Small folders of annotated images, in the formats that users have."""
 
 import json
+import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import cv2
 import numpy as np
+import pytest
 import yaml
 
+from mmlisa.data.dataset import Dataset
 from mmlisa.data.preparation import read
 
 CLASSES = ["cat", "dog", "newt"]
@@ -22,6 +25,17 @@ def edited(file: Path) -> Iterator[dict]:
     content = json.loads(file.read_text())
     yield content
     file.write_text(json.dumps(content))
+
+
+def refuses(match: str, *args: object, by: Callable = read) -> None:
+    """Assert that a folder is refused with a reason."""
+    with pytest.raises(ValueError, match=match):
+        by(*args)
+
+
+def noted(pattern: str, dataset: Dataset) -> bool:
+    """Whether a note of a data set matches."""
+    return any(re.search(pattern, note) for note in dataset.notes)
 
 
 def write_images(folder: Path, number: int = 12, seed: int = 0) -> list[str]:
