@@ -1,4 +1,4 @@
-"""Contents of the wheel, and imports that work without OpenMMLab's packages."""
+"""Contents of the wheel, what is imported when, and imports that work without OpenMMLab's packages."""
 
 import os
 import re
@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from mmengine.fileio import load
+from mmengine.registry import MODELS
 
 from mmlisa import cli
 
@@ -82,3 +83,35 @@ def test_the_check_runs_without_openmmlab():
     lines = dict(re.split("  +", line, maxsplit=1) for line in done.stdout.splitlines())
     assert lines["mmcv"] == lines["mmdet"] == "not installed"
     assert lines["torch"][0].isdigit()
+
+
+_BACKBONE = """
+from mmlisa.models.backbones import FLattenSwin
+from mmlisa.registry import MODELS
+MODELS.build(dict(type="LiSANet", arch="hybrid-small"))
+"""
+# mmseg imports mmpretrain.
+_SEGMENTATION = """
+from mmlisa.registry import DATASETS
+DATASETS.get("DemoSegDataset")
+"""
+
+
+@pytest.mark.parametrize(
+    ("code", "loaded"),
+    [
+        ("import mmlisa", set()),
+        (_BACKBONE, {"torch", "timm"}),
+        (_SEGMENTATION, {"torch", "mmcv", "mmseg", "mmpretrain"}),
+    ],
+)
+def test_imports_only_what_is_asked_for(code, loaded):
+    printed = run("-c", f"{code}\nimport sys; print(*sys.modules)")
+    heavy = {"torch", "timm", "mmcv", "mmdet", "mmseg", "mmpretrain", "mmlisa.models.backbones.ivit", "mmlisa.ops.ttt"}
+    assert heavy & set(printed.splitlines()[-1].split()) == loaded
+
+
+def test_every_name_is_found_from_another_scope():
+    for name in ("LiSA", "LiSANet", "LCPAN", "PicoHead", "MlpClsHead"):
+        assert MODELS.get(f"mmlisa.{name}").__name__ == name
+    assert MODELS.get("mmlisa.NoSuchThing") is None

@@ -9,10 +9,11 @@ import torch
 
 from mmlisa import cli, config_path
 from mmlisa import export as exporting
+from mmlisa.checkpoints import load_weights
 from mmlisa.datasets.demo import make_demo
-from mmlisa.inference.load import DEMO, DEMO_CONFIG
+from mmlisa.inference.load import DEMO, DEMO_CONFIG, load
+from mmlisa.training.config import build_model, load_config
 
-pytest.importorskip("mmdet")
 CONFIGS = {name: f"{name}_hylisanet_demo.py" for name in ("mask_rcnn", "semantic_fpn", "classifier")}
 # One iteration at 64 pixels. So young a detector finds nothing, and without detections there are no metrics.
 SCALES = [
@@ -104,8 +105,6 @@ def test_infer_exits_with_1_if_an_image_is_damaged(mmlisa, tmp_path):
 
 def save(folder: Path) -> Path:
     """Save a checkpoint of the demo classifier with random weights."""
-    from mmlisa.training.config import build_model, load_config
-
     model = build_model(load_config(CONFIGS["classifier"]))
     torch.save({"state_dict": model.state_dict()}, folder / "random.pth")
     return folder / "random.pth"
@@ -164,7 +163,6 @@ def test_check_data_counts_and_draws(kind, demo, mmlisa, tmp_path, capsys):
 
 def test_boxes_are_drawn_where_the_objects_are(demo, mmlisa, monkeypatch):
     """The test pipeline resizes images before it loads boxes, which are those of the file."""
-
     seen = []
     monkeypatch.setattr(
         "mmlisa.visualization.overlays.draw_truth", lambda image, sample, *_: seen.append((image, sample)) or image
@@ -195,3 +193,25 @@ def test_visualize(demo, mmlisa, tmp_path):
 def test_demo_data(mmlisa, tmp_path):
     assert mmlisa("demo-data", "--root", "demo", "--train-images", "1", "--val-images", "1") == 0
     assert len(list(tmp_path.glob("demo/train/*.jpg"))) == 1
+
+
+OBJECTS = {
+    "000000000006": ["motorcycle", "person", "quokka"],
+    "000000000008": ["coin", "flower", "motorcycle", "rocket"],
+}
+
+
+def test_demo_finds_and_draws_the_objects_of_its_samples(mmlisa, tmp_path, capsys):
+    assert mmlisa("demo", "--out-dir", ".") == 0
+    lines = capsys.readouterr().out.splitlines()[1:3]
+    model = load("demo")
+    for line, (name, objects) in zip(lines, OBJECTS.items(), strict=True):
+        found = model.predict(DEMO / f"{name}.jpg")
+        assert sorted(model.classes[label] for label in found.labels) == objects
+        assert all(f"1 {each}" in line for each in objects)
+        picture, drawing = cv2.imread(str(DEMO / f"{name}.jpg")), cv2.imread(str(tmp_path / f"{name}.png"))
+        assert drawing.shape[0] == 3 * picture.shape[0]
+
+
+def test_the_demos_checkpoint_fits_its_config():
+    load_weights(build_model(load_config(DEMO_CONFIG)), DEMO / "model.pth", min_matched=1.0)

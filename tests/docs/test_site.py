@@ -7,10 +7,12 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 import yaml
 
 import mmlisa
 from helpers.pages import PAGES, ROOT, name_of
+from mmlisa.models.backbones import LiSANet
 
 # What a page links to, without the anchor.
 LINK = re.compile(r"\]\((?!https?:|#)([^)#\s]+)")
@@ -75,3 +77,24 @@ def test_the_lowest_versions_are_those_that_ci_tests():
     tested = dict(package.split("==") for package in lowest.split())
     for name in ("torch", "timm"):
         assert f'"{name}>={tested[name]}"' in project
+
+
+def test_the_files_of_one_image():
+    """docs/architecture.md names those that an image passes."""
+    page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    named = re.findall(
+        r"^\| `(mmlisa/[\w/]+\.py)` \|", page.split("## One image")[1].split("## One checkpoint")[0], re.M
+    )
+    model, image, passed = LiSANet("hybrid-small").eval(), torch.zeros(1, 3, 500, 333), {}
+
+    def note(frame, event, _):
+        path = frame.f_code.co_filename.replace("\\", "/")
+        if event == "call" and path.startswith(f"{ROOT.as_posix()}/mmlisa/"):
+            passed[path.removeprefix(f"{ROOT.as_posix()}/")] = None
+
+    with torch.no_grad():
+        model(image)  # prepares the kernels
+        sys.setprofile(note)
+        model(image)
+        sys.setprofile(None)
+    assert named == list(passed)
