@@ -68,6 +68,12 @@ def check_arguments(query: Tensor, key: Tensor, value: Tensor, backend: str = "a
         raise UserError(f"backend is {backend!r}; it must be 'auto' or 'reference'")
 
 
+def check_shape(name: str, tensor: Tensor | None, shape: Sequence[int]) -> None:
+    """Raise a UserError if an argument is there and has another shape."""
+    if tensor is not None and tensor.shape != shape:
+        raise UserError(f"{name} has shape {tuple(tensor.shape)}; these tokens need {tuple(shape)}")
+
+
 def no_autocast(device: torch.device) -> AbstractContextManager:
     """Return a context that switches autocast off on ``device``."""
     # Only if it is on: exporting graphs with dozens of such regions takes minutes. The meta device has no autocast.

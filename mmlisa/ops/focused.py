@@ -14,7 +14,7 @@ from torch import Tensor
 
 from mmlisa.errors import UserError
 
-from .context import at_least_fp32, operator, records_gradients
+from .context import at_least_fp32, check_shape, operator, records_gradients
 
 EPS = 1e-6
 # The smallest denominator that fp32 divides and differentiates safely. Only if the norms of a query and a key have a product
@@ -45,9 +45,8 @@ def focused_linear(
     if not focusing_factor > 0:
         raise UserError(f"focusing_factor={focusing_factor}; it must be positive")
     batch, heads, n, width = query.shape
-    for name, tensor, shape in (("scale", scale, (heads, width)), ("mask", mask, (batch, n))):
-        if tensor is not None and tensor.shape != shape:
-            raise UserError(f"{name} has shape {tuple(tensor.shape)}; these tokens need {shape}")
+    check_shape("scale", scale, (heads, width))
+    check_shape("mask", mask, (batch, n))
     return (_reference if backend == "reference" else _linear)(query, key, value, scale, focusing_factor, mask)
 
 

@@ -24,7 +24,7 @@ from torch import Tensor
 
 from mmlisa.errors import UserError
 
-from .context import at_least_fp32, check_arguments, is_traced, no_autocast, operator
+from .context import at_least_fp32, check_arguments, check_shape, is_traced, no_autocast, operator
 
 Mix = tuple[Tensor | None, Tensor | None]  # matrices [h, h] before and after a softmax; None mixes nothing
 
@@ -119,11 +119,9 @@ def interactive(
     check_arguments(query, key, value, backend)
     if len(grid) != 2 or query.shape[2] < prod(grid):
         raise UserError(f"grid={tuple(grid)} must be (H, W) of at most N={query.shape[2]} tokens")
-    size = (query.shape[1],) * 2
     for name, mix in (("mix_query", mix_query), ("mix_key", mix_key)):
         for mixing in mix:
-            if mixing is not None and mixing.shape != size:
-                raise UserError(f"{name} has a matrix of shape {tuple(mixing.shape)}; {size[0]} heads need {size}")
+            check_shape(name, mixing, (query.shape[1],) * 2)
     if landmarks is None:
         return interactive_softmax(query, key, value, mix=mix_query)
     if backend == "reference":

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from mmlisa.errors import UserError
 
-from .context import operator
+from .context import check_shape, operator
 
 EPS = 1e-6
 ALPHA = 4
@@ -40,9 +40,8 @@ def polarity_aware(
     heads, width = query.shape[1], query.shape[3]
     if width % 2:
         raise UserError(f"polarity-aware attention halves the channels of a head, and {width} is odd")
-    for name, tensor in (("power", power), ("scale", scale)):
-        if tensor.shape != (heads, width):
-            raise UserError(f"{name} has shape {tuple(tensor.shape)}; these tokens need {(heads, width)}")
+    check_shape("power", power, (heads, width))
+    check_shape("scale", scale, (heads, width))
     exponent, divisor = 1 + ALPHA * power.sigmoid()[:, None], F.softplus(scale)[:, None]
     return (_reference if backend == "reference" else _linear)(query / divisor, key / divisor, value, exponent)
 

@@ -22,7 +22,7 @@ from torch import Tensor
 
 from mmlisa.errors import UserError
 
-from ..context import at_least_fp32, is_exporting
+from ..context import at_least_fp32, check_shape, is_exporting
 from ..relative import circulant as to_matrix
 from ..relative import resize_kernel
 from . import circulant, dft, fft
@@ -162,13 +162,8 @@ def lisa(
             f"{tuple(query.shape)}, {tuple(key.shape)}, {tuple(value.shape)}"
         )
     c, grid, num_patterns = query.shape[2], query.shape[3:], kernel_b.shape[0]
-    expected = {
-        "kernel_a": (kernel_a, (c, num_patterns, *grid)),
-        "kernel_b": (kernel_b, (num_patterns, *grid)),
-        "bias": (bias, (c, num_patterns)),
-        "bias_a": (bias_a, (c, num_patterns)),
-    }
-    for name, (tensor, shape) in expected.items():
-        if tensor is not None and tensor.shape != shape:
-            raise UserError(f"{name} has shape {tuple(tensor.shape)}; these tokens and patterns need {shape}")
+    check_shape("kernel_a", kernel_a, (c, num_patterns, *grid))
+    check_shape("kernel_b", kernel_b, (num_patterns, *grid))
+    check_shape("bias", bias, (c, num_patterns))
+    check_shape("bias_a", bias_a, (c, num_patterns))
     return LiSAKernels.prepare(kernel_a, kernel_b, bias, bias_a, backend=backend)(query, key, value)

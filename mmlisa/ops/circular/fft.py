@@ -16,10 +16,10 @@ Names: M = B·h, m heads of a chunk, P = ceil(D / 2), ``_f`` a spectrum, ``_2`` 
 
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor
-from torch.library import CustomOpDef
 
 from ..context import at_least_fp32, no_autocast
 
@@ -41,13 +41,11 @@ def chunks(x: Tensor, per_head: int, limit: dict[str, int]) -> list[slice]:
     return [slice(start, start + size) for start in range(0, x.shape[0], size)]
 
 
-def register_gradients(
-    forward: CustomOpDef, backward: CustomOpDef, like: Callable[..., Tensor], others: int = 0
-) -> None:
+def register_gradients(forward: Any, backward: Any, like: Callable[..., Tensor], others: int = 0) -> None:
     """Register ``backward``, which takes the gradient and the first four arguments, all that is saved.
 
     Args:
-        forward, backward: the operators.
+        forward, backward: operators made by ``torch.library.custom_op``.
         like: takes the arguments, and returns what tracers take for the result.
         others: arguments after the first four, without a gradient.
     """
