@@ -8,7 +8,6 @@ from textwrap import shorten
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, fx, nn
 from torch.export import Dim
 
@@ -120,7 +119,11 @@ def can_be_free(module: nn.Module) -> bool:
     mmcv's deformable attention and mmseg's ``resize`` with aligned corners compute sizes by ``int()``.
     """
     parts = [part for part in follow_sizes(module).modules() if not isinstance(part, nn.Upsample)]
-    return not any(isinstance(part, DeformableAttention) or getattr(part, "align_corners", False) for part in parts)
+    fixed = [
+        type(part).__name__ == "MultiScaleDeformableAttention" or getattr(part, "align_corners", False)
+        for part in parts
+    ]
+    return not any(fixed)
 
 
 class _AveragePool(nn.Module):
@@ -135,26 +138,6 @@ class _AveragePool(nn.Module):
         return rows @ x @ columns.T
 
 
-class _AdaptivePadding(nn.Module):
-    """``AdaptivePadding`` and ``Conv2dAdaptivePadding`` in integers, for images that need a padding and others."""
-
-    def __init__(self, layer: nn.Module) -> None:
-        super().__init__()
-        self.layer = layer
-
-    def forward(self, x: Tensor) -> Tensor:
-        layer, pads = self.layer, []
-        sizes = zip(x.shape[2:], layer.kernel_size, layer.stride, layer.dilation, strict=True)
-        for size, kernel, stride, dilation in sizes:
-            extent = (kernel - 1) * dilation + 1
-            total = (-(-size // stride) - 1) * stride + extent - size
-            total = total if extent >= stride else torch.sym_max(total, 0)  # a maximum lets symbols grow without bound
-            before = 0 if layer.padding == "corner" else total // 2
-            pads = [before, total - before, *pads]
-        x = F.pad(x, pads)
-        return nn.Conv2d.forward(layer, x) if isinstance(layer, nn.Conv2d) else x
-
-
 def follow_sizes(model: nn.Module) -> nn.Module:
     """Return a copy of a model, with its weights, without the layers in which a recorded graph would keep the example's size."""
     model = deepcopy(model, {id(x): x for x in (*model.parameters(), *model.buffers())})
@@ -166,52 +149,7 @@ def follow_sizes(model: nn.Module) -> nn.Module:
                 layer = nn.Upsample(None, child.scale_factor, child.mode, child.align_corners)
             elif kind == "AdaptiveAvgPool2d" and isinstance(child.output_size, int) and child.output_size > 1:
                 layer = _AveragePool(child.output_size)
-            elif kind in ("AdaptivePadding", "Conv2dAdaptivePadding"):
-                layer = _AdaptivePadding(child)
-            elif kind == "MultiScaleDeformableAttention":  # takes sizes as tensors
-                layer = DeformableAttention(child)
             else:
                 continue
             setattr(module, name, layer)
     return model
-
-
-class DeformableAttention(nn.Module):
-    """mmcv's ``MultiScaleDeformableAttention``, with the sizes of the maps as numbers instead of a tensor."""
-
-    def __init__(self, attention: nn.Module) -> None:
-        super().__init__()
-        self.samples = (attention.num_heads, attention.num_levels, attention.num_points)
-        for name, layer in attention.named_children():  # under their names, so that checkpoints fit
-            self.add_module(name, layer)
-
-    def forward(
-        self,
-        query: Tensor,
-        *,
-        value: Tensor,
-        reference_points: Tensor,
-        spatial_shapes: Sequence[tuple[int, int]],
-        query_pos: Tensor | None = None,
-        identity: Tensor | None = None,
-        **_: Any,
-    ) -> Tensor:
-        """``query [B, Q, C]``, ``value [B, N, C]``, ``reference_points [B, Q, L, 2 or 4]`` -> ``[B, Q, C]``."""
-        from mmcv.ops.multi_scale_deform_attn import multi_scale_deformable_attn_pytorch
-
-        identity = query if identity is None else identity
-        query = query if query_pos is None else query + query_pos
-        heads, *samples = self.samples
-        offsets = self.sampling_offsets(query).unflatten(2, (heads, *samples, 2))
-        weights = self.attention_weights(query).unflatten(2, (heads, -1)).softmax(dim=-1).unflatten(3, samples)
-        reference = reference_points[:, :, None, :, None]
-        if reference.shape[-1] == 2:
-            sides = torch.stack([value.new_zeros(()) + side for h, w in spatial_shapes for side in (w, h)])
-            scale = 1 / sides.view(-1, 1, 2)
-        else:
-            scale = reference[..., 2:] * (0.5 / samples[1])
-        value = self.value_proj(value).unflatten(2, (heads, -1))
-        attended = multi_scale_deformable_attn_pytorch(
-            value, spatial_shapes, reference[..., :2] + offsets * scale, weights
-        )
-        return self.output_proj(attended) + identity

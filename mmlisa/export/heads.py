@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence, Set
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import torch
 import torchvision.ops
 from torch import Tensor, nn
@@ -140,15 +141,10 @@ def two_stage(model: nn.Module, image: Tensor, limits: Tensor, threshold: Tensor
 
 
 def transformer(model: nn.Module, image: Tensor, limits: Tensor, threshold: Tensor, cut: Cut) -> Boxes:
-    """DETR, Conditional DETR, DAB-DETR, Deformable DETR and DINO: the best queries, without suppression.
-
-    The ``pre_transformer`` of Deformable DETR and DINO holds the sizes of the maps in tensors, from which a recorded graph cannot
-    take them. There they are numbers, which :class:`mmlisa.export.graph.DeformableAttention` reads.
-    """
+    """DETR, Conditional DETR, DAB-DETR, Deformable DETR and DINO: the best queries, without suppression."""
     maps, size, head = model.extract_feat(image), tuple(image.shape[2:]), model.bbox_head
     if hasattr(model, "level_embed"):
-        sides = [tuple(x.shape[2:]) for x in maps]
-        shared = dict(spatial_shapes=sides if is_traced() else torch.tensor(sides), level_start_index=None)
+        shared = dict(spatial_shapes=_Sizes(x.shape[2:] for x in maps), level_start_index=None)
         shared["valid_ratios"] = image.new_ones(1, len(maps), 2)
         positions = [model.positional_encoding(None, input=x) for x in maps]
         positions = [x + level[:, None, None] for x, level in zip(positions, model.level_embed, strict=True)]
@@ -298,6 +294,19 @@ def _pool_regions(extractor: nn.Module, maps: Sequence[Tensor], boxes: Tensor) -
         )
         pooled = pooled.index_put((index,), aligned)
     return pooled
+
+
+class _Sizes(list):
+    """Sizes (H, W) of maps for mmcv's deformable attention. A recorded graph cannot take them from a tensor ``[L, 2]``.
+
+    mmcv compares the sum of the areas, of columns ``[:, i]``, with a number, and divides by a tensor of columns ``[..., i]``.
+    """
+
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, int):
+            return super().__getitem__(index)
+        column = [size[index[1]] for size in self]
+        return torch.tensor(column) if index[0] is ... else np.array(column)
 
 
 def _best_tokens(model: nn.Module, encoded: dict[str, Any], cut: Cut) -> dict[str, Any]:

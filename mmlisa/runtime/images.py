@@ -91,13 +91,6 @@ def _crop(picture: np.ndarray, crop_size: Pair) -> np.ndarray:
     return picture[y : y + height, x : x + width]
 
 
-def _crop_efficientnet(picture: np.ndarray, crop_size: int, crop_padding: int = 32, **sampling: str) -> np.ndarray:
-    """Cut out the middle square with ``crop_size / (crop_size + crop_padding)`` of the shorter side, and resize it."""
-    (h, w), side = picture.shape[:2], crop_size / (crop_size + crop_padding) * min(picture.shape[:2])
-    y, x = (max(0, round((length - side) / 2)) for length in (h, w))
-    return _resize(picture[y : int(y + side), x : int(x + side)], crop_size, **{"interpolation": "bicubic", **sampling})
-
-
 def _pad(picture: np.ndarray, size: Pair = 0, pad_to_square: bool = False, pad_val: Any = 0) -> np.ndarray:
     """Pad below and to the right with ``pad_val`` (blue, green, red)."""
     value = pad_val.get("img", 0) if isinstance(pad_val, dict) else pad_val
@@ -112,6 +105,5 @@ STEPS = {
     "Resize": _resize,
     "ResizeEdge": _resize_edge,
     "CenterCrop": _crop,
-    "EfficientNetCenterCrop": _crop_efficientnet,
     "Pad": _pad,
 }

@@ -12,6 +12,7 @@ from .images import STEPS, InputError, read_image
 from .predictions import Prediction, Tiles, best_class, enlarge, paste
 
 FORMAT = 1  # version of the metadata
+Run = Callable[[np.ndarray], list[np.ndarray]]
 
 
 def load(path: str | Path, *, threads: int | None = None, providers: Sequence[str] | None = None) -> "Model":
@@ -55,13 +56,7 @@ class Model:
         InputError: the metadata are not those of ``mmlisa export``.
     """
 
-    def __init__(
-        self,
-        path: str | Path,
-        metadata: dict[str, str],
-        shape: Sequence[Any],
-        run: Callable[[np.ndarray], list[np.ndarray]],
-    ) -> None:
+    def __init__(self, path: str | Path, metadata: dict[str, str], shape: Sequence[Any], run: Run) -> None:
         if "mmlisa_format" not in metadata:
             raise InputError(f"{str(path)!r} has no metadata of mmlisa; write it with `mmlisa export` (without --raw)")
         self.metadata = {key[7:]: json.loads(value) for key, value in metadata.items() if key.startswith("mmlisa_")}

@@ -9,6 +9,7 @@ pytest.importorskip("onnxruntime")
 pytestmark = pytest.mark.skipif(torch.__version__ < "2.8", reason="exports need PyTorch 2.8")
 REFUSED = {
     "centernet_r18": "CenterNetHead",
+    "efficientnet": "EfficientNetCenterCrop",
     "fovea": "FoveaHead",
     "mask2former": "Mask2Former",
     "paa": "PAAHead",
