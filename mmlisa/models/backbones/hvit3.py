@@ -1,11 +1,12 @@
 """ViT³ and H-ViT³ (Han et al., "ViT³: Unlocking Test-Time Training in Vision")."""
 
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
-from torch import nn
+from torch import Tensor, nn
 
 from mmlisa.models.attention import build_attention
-from mmlisa.models.layers.blocks import LayerNorm, Mlp, Residual, ResidualBlock, stochastic_depth
+from mmlisa.models.layers.blocks import LayerNorm, Mlp, stochastic_depth
 from mmlisa.models.layers.tokens import PatchEmbed, ShortcutTokenConv, TokenConv
 from mmlisa.models.published import CONV_PYRAMID_RULES, CONV_STEM, DEIT_RULES, Network, Rules, TimmNames
 from mmlisa.registry import MODELS
@@ -24,7 +25,7 @@ class ShortcutConvMlp(Mlp):
         self.dwconv = ShortcutTokenConv(hidden, 3)
 
 
-class ViT3Block(ResidualBlock):
+class ViT3Block(nn.Module):
     """A convolution for positions, attention and MLP, each a residual branch: ``[B, N, C] -> [B, N, C]``."""
 
     def __init__(self, channels: int, attention: nn.Module, mlp: nn.Module, *, drop_path: float, eps: float) -> None:
@@ -36,12 +37,10 @@ class ViT3Block(ResidualBlock):
         self.mlp = mlp
         self.drop_path = stochastic_depth(drop_path)
 
-    def residuals(self) -> list[Residual]:
-        return [
-            Residual(self.cpe),
-            Residual(self.attn, self.norm1, self.drop_path),
-            Residual(self.mlp, self.norm2, self.drop_path),
-        ]
+    def forward(self, x: Tensor, grid: Sequence[int]) -> Tensor:
+        x = x + self.cpe(x, grid)
+        x = x + self.drop_path(self.attn(self.norm1(x), grid))
+        return x + self.drop_path(self.mlp(self.norm2(x), grid))
 
 
 @MODELS.register_module()

@@ -5,13 +5,14 @@ The layout is that of "MetaFormer Baselines for Vision" (Yu et al., 2022): with 
 not tell a mixer its grid.
 """
 
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
 from mmlisa.models.attention import build_attention
-from mmlisa.models.layers.blocks import LayerNorm, Mlp, Residual, ResidualBlock, SepConv, StarReLU, stochastic_depth
+from mmlisa.models.layers.blocks import LayerNorm, Mlp, SepConv, StarReLU, stochastic_depth
 from mmlisa.models.layers.tokens import to_tokens
 from mmlisa.models.published import CAFORMER, Network, Rules, TimmNames
 from mmlisa.registry import MODELS
@@ -32,7 +33,7 @@ class Scale(nn.Module):
         return x * self.scale.to(x.dtype)
 
 
-class Block(ResidualBlock):
+class Block(nn.Module):
     """``r1 x + DropPath(mixer(norm(x)))``, ``r2 x + DropPath(MLP(norm(x)))``, on ``[B, N, C]``; r1, r2 with ``res_scale``."""
 
     def __init__(self, channels: int, token_mixer: nn.Module, res_scale: bool, drop_path: float) -> None:
@@ -45,11 +46,9 @@ class Block(ResidualBlock):
         self.res_scale2 = Scale(channels) if res_scale else nn.Identity()
         self.drop_path = stochastic_depth(drop_path)
 
-    def residuals(self) -> list[Residual]:
-        return [
-            Residual(self.token_mixer, self.norm1, self.drop_path, self.res_scale1),
-            Residual(self.mlp, self.norm2, self.drop_path, self.res_scale2),
-        ]
+    def forward(self, x: Tensor, grid: Sequence[int]) -> Tensor:
+        x = self.res_scale1(x) + self.drop_path(self.token_mixer(self.norm1(x), grid))
+        return self.res_scale2(x) + self.drop_path(self.mlp(self.norm2(x), grid))
 
 
 class Stem(nn.Module):

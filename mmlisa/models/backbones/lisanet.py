@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from mmlisa.errors import UserError
 from mmlisa.models.attention import build_attention
-from mmlisa.models.layers.blocks import Block, Branch, Residual, SepConv, build_norm
+from mmlisa.models.layers.blocks import Block, Branch, SepConv, build_norm
 from mmlisa.models.layers.grids import ResizeOnLoad, stretch
 from mmlisa.models.layers.tokens import PatchEmbed, to_tokens, token_conv
 from mmlisa.models.published import CAFORMER, PVT_RULES, PVT_V2, Network, Rules, TimmNames
@@ -65,9 +65,10 @@ class PositionedBlock(Block):
         super().__init__(channels, mixer, grid_axes=grid_axes, **options)
         self.position, self.at_end = ConvPosition(channels, grid_axes), at_end
 
-    def residuals(self) -> list[Residual]:
-        position, others = [Residual(self.position)], super().residuals()
-        return others + position if self.at_end else position + others
+    def forward(self, x: Tensor, grid: Sequence[int]) -> Tensor:
+        x = x if self.at_end else x + self.position(x, grid)
+        x = super().forward(x, grid)
+        return x + self.position(x, grid) if self.at_end else x
 
 
 # Of the attention of other networks, only value and output are taken: LiSA normalises query and key, they do not.

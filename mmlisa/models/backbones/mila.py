@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from mmlisa.models.attention import build_attention
-from mmlisa.models.layers.blocks import LayerNorm, Mlp, Residual, ResidualBlock, stochastic_depth
+from mmlisa.models.layers.blocks import LayerNorm, Mlp, stochastic_depth
 from mmlisa.models.layers.tokens import ConvStem, InvertedMerging, TokenConv
 from mmlisa.models.published import CONV_PYRAMID_RULES, CONV_STEM, Network, Rules, TimmNames
 from mmlisa.registry import MODELS
@@ -17,7 +17,7 @@ from .base import DenseBackbone
 _STEM = dict(zip(("conv1", r"conv2\.0", r"conv2\.1", r"conv3\.0", r"conv3\.1"), CONV_STEM, strict=True))
 
 
-class MILABlock(ResidualBlock):
+class MILABlock(nn.Module):
     """Mamba's block around an attention, and an MLP, with a convolution before each: ``[B, N, C] -> [B, N, C]``."""
 
     def __init__(self, channels: int, attention: nn.Module, *, mlp_ratio: float, drop_path: float) -> None:
@@ -34,13 +34,11 @@ class MILABlock(ResidualBlock):
         self.mlp = Mlp(channels, int(channels * mlp_ratio), getattr(attention, "mlp_conv", None))
         self.drop_path = stochastic_depth(drop_path)
 
-    def residuals(self) -> list[Residual]:
-        return [
-            Residual(self.cpe1),
-            Residual(self.mix, self.norm1, self.drop_path),
-            Residual(self.cpe2),
-            Residual(self.mlp, self.norm2, self.drop_path),
-        ]
+    def forward(self, x: Tensor, grid: Sequence[int]) -> Tensor:
+        x = x + self.cpe1(x, grid)
+        x = x + self.drop_path(self.mix(self.norm1(x), grid))
+        x = x + self.cpe2(x, grid)
+        return x + self.drop_path(self.mlp(self.norm2(x), grid))
 
     def mix(self, x: Tensor, grid: Sequence[int]) -> Tensor:
         """The gated attention of normed tokens."""

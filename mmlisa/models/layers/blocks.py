@@ -228,38 +228,12 @@ class SepConv(Branch):
         self.pwconv2 = nn.Linear(self.hidden, channels, bias)
 
 
-def _identity(x: Tensor) -> Tensor:  # not a module: Dynamo before PyTorch 2.12 takes none for a default
-    return x
-
-
-class Residual(NamedTuple):
-    """A residual branch: ``skip(x) + drop(branch(norm(x), grid))``."""
-
-    branch: Callable[..., Tensor]
-    norm: Callable[[Tensor], Tensor] = _identity
-    drop: Callable[[Tensor], Tensor] = _identity
-    skip: Callable[[Tensor], Tensor] = _identity
-
-
 def stochastic_depth(rate: float) -> nn.Module:
     """Stochastic depth; an identity at rate 0, as in timm's blocks."""
     return DropPath(rate) if rate else nn.Identity()
 
 
-class ResidualBlock(nn.Module):
-    """Residual branches in a row: ``[B, N, C] -> [B, N, C]``."""
-
-    def residuals(self) -> list[Residual]:
-        """Return the branches in the order in which they are added."""
-        raise NotImplementedError
-
-    def forward(self, x: Tensor, grid: Sequence[int]) -> Tensor:
-        for residual in self.residuals():
-            x = residual.skip(x) + residual.drop(residual.branch(norm_tokens(residual.norm, x), grid))
-        return x
-
-
-class Block(ResidualBlock):
+class Block(nn.Module):
     """``x + DropPath(attention(norm(x)))``, then ``x + DropPath(MLP(norm(x)))``: ``[B, N, C] -> [B, N, C]``.
 
     Args:
@@ -289,8 +263,9 @@ class Block(ResidualBlock):
         self.mlp = Mlp(channels, int(channels * mlp_ratio), mlp_conv, grid_axes=grid_axes)
         self.drop_path = stochastic_depth(drop_path)
 
-    def residuals(self) -> list[Residual]:
-        return [Residual(self.attn, self.norm1, self.drop_path), Residual(self.mlp, self.norm2, self.drop_path)]
+    def forward(self, x: Tensor, grid: Sequence[int]) -> Tensor:
+        x = x + self.drop_path(self.attn(norm_tokens(self.norm1, x), grid))
+        return x + self.drop_path(self.mlp(norm_tokens(self.norm2, x), grid))
 
 
 class Stage(nn.Module):
