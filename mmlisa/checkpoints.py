@@ -150,12 +150,10 @@ def use_safe_loader() -> None:
     """Replace MMEngine's loaders, which may unpickle anything, by :func:`read_checkpoint`; programs call it, not the library."""
     from mmengine.runner.checkpoint import CheckpointLoader  # needs OpenCV, which a backbone does not
 
+    def load_from_mmlisa(filename: str, map_location: str | torch.device | None = None) -> dict[str, Any]:
+        return read_checkpoint(filename, map_location)  # MMEngine logs what follows load_from_ in the name
+
     CheckpointLoader.register_scheme(["", *CheckpointLoader._schemes], load_from_mmlisa, force=True)
-
-
-def load_from_mmlisa(filename: str, map_location: str | torch.device | None = None) -> dict[str, Any]:
-    """Read a checkpoint for MMEngine, which logs what follows ``load_from_`` in the name of a loader."""
-    return read_checkpoint(filename, map_location)
 
 
 def latest_checkpoint(work_dir: str | Path) -> str | None:

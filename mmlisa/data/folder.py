@@ -22,8 +22,8 @@ import numpy as np
 import yaml
 from PIL import Image, ImageOps, UnidentifiedImageError
 
-from mmlisa.datasets import IMAGE_SUFFIXES
 from mmlisa.errors import UserError
+from mmlisa.runtime import IMAGE_SUFFIXES
 
 SPLITS = ("train", "val", "test")
 SPLIT_WORDS = {"train": "train", "training": "train", "trainval": "train", "test": "test", "testing": "test"}

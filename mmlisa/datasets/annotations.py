@@ -47,17 +47,6 @@ def find_bad_annotations(content: Mapping[str, Any], with_mask: bool = True) -> 
     return {number: reason for number, reason in reasons.items() if reason}
 
 
-def find_doubts(content: Mapping[str, Any]) -> list[str]:
-    """Return sentences about what is probably wrong with a whole COCO file that :func:`find_bad_annotations` accepts."""
-    sizes = {image["id"]: (image["width"], image["height"]) for image in content["images"]}
-    entries = content["annotations"]
-    usable = [entry for entry in entries if _is_box(entry.get("bbox")) and entry["image_id"] in sizes]
-    doubts = find_misplaced(usable, [sizes[entry["image_id"]] for entry in usable])
-    if any(entry["id"] == 0 for entry in entries):
-        doubts.append("mmdet's CocoMetric counts the annotation with id 0 as never found; take mmlisa.CocoMetric")
-    return doubts
-
-
 def find_misplaced(entries: Sequence[Mapping[str, Any]], sizes: Sequence[tuple[float, float]]) -> list[str]:
     """Return sentences if many objects lie outside their images (width, height), or their masks elsewhere than their boxes."""
     pairs, doubts = list(zip(entries, sizes, strict=True)), []

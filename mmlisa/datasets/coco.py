@@ -20,7 +20,7 @@ from mmlisa.errors import UserError
 from mmlisa.registry import DATASETS, METRICS, TRANSFORMS
 from mmlisa.runtime.predictions import decode_part, encode_mask
 
-from .annotations import encode, find_bad_annotations, find_doubts
+from .annotations import encode, find_bad_annotations, find_misplaced
 from .demo import CLASSES, PALETTE, Generated
 
 
@@ -48,12 +48,15 @@ class CocoDataset(_CocoDataset):
                 raise UserError(f"no annotation is usable; annotation {number}: {reason}{hint}")
         except UserError as error:
             raise UserError(f"annotation file {self.ann_file}: {error}") from error
-        self.problems = [f"annotation {number}: {reason}" for number, reason in bad.items()] + find_doubts(content)
+        usable = [entry for entry in content["annotations"] if entry["id"] not in bad]
+        sizes = {image["id"]: (image["width"], image["height"]) for image in content["images"]}
+        self.problems = [f"annotation {number}: {reason}" for number, reason in bad.items()]
+        self.problems += find_misplaced(usable, [sizes[entry["image_id"]] for entry in usable])
         if self.problems:
             text = f"{len(self.problems)} problems, which mmlisa check-data lists, the first: {self.problems[0]}"
             print_log(f"annotation file {self.ann_file}: {text}", logger="current", level=30)
         api = COCO()
-        api.dataset = content | {"annotations": [e for e in content["annotations"] if e["id"] not in bad]}
+        api.dataset = content | {"annotations": usable}
         with redirect_stdout(None):
             api.createIndex()
         api.cat_img_map = api.catToImgs

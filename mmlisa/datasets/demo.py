@@ -26,7 +26,6 @@ import numpy as np
 from filelock import FileLock
 from PIL import Image
 from pycocotools.mask import decode, encode
-from tqdm import tqdm
 
 from mmlisa.checkpoints import atomic_path
 from mmlisa.errors import UserError
@@ -285,7 +284,6 @@ def make_demo(
     seed: int = 0,
     num_images: dict[str, int] | None = None,
     side: int = 192,
-    progress: bool = True,
 ) -> Path:
     """Write the demo data under ``root`` unless this folder exists, and return ``root``.
 
@@ -303,8 +301,7 @@ def make_demo(
             return root
         with atomic_path(root) as folder:
             for split, number in numbers.items():
-                scenes = make_scenes(split, number, seed, side)
-                scenes = list(tqdm(scenes, f"demo data, {split}", number, disable=not progress, mininterval=0.5))
+                scenes = list(make_scenes(split, number, seed, side))
                 write_coco(folder / "annotations" / f"instances_{split}.json", folder / split, scenes)
                 write_ade20k(folder / "ade", split, scenes)
             per_class = {split: max(1, number // len(CLASSES)) for split, number in numbers.items()}

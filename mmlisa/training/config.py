@@ -203,7 +203,7 @@ def _set_length(cfg: Config, epochs: int | None, iterations: int | None) -> None
     loop, by_epoch = cfg.train_cfg, "max_epochs" in cfg.train_cfg
     key, option, length = ("max_epochs", "--epochs", epochs) if by_epoch else ("max_iters", "--iters", iterations)
     if not length:
-        raise UserError(f"this training is counted by train_cfg.{key}={loop[key]}; set its length by {option}")
+        raise UserError(f"the config has train_cfg.{key}={loop[key]}: set the length by {option}")
     share = length / loop[key]
     loop[key] = length
     names = {*_MOMENTS, *(_EPOCHS_OF_HOOKS if by_epoch else ["begin_iter"])}

@@ -30,7 +30,7 @@ ONE_ITERATION = ["train_cfg.max_iters=1", "train_cfg.val_interval=1", "train_dat
 
 @pytest.fixture(scope="module")
 def demo(tmp_path_factory) -> Path:
-    return make_demo(tmp_path_factory.mktemp("data") / "demo", num_images={"train": 6, "val": 2}, progress=False)
+    return make_demo(tmp_path_factory.mktemp("data") / "demo", num_images={"train": 6, "val": 2})
 
 
 @pytest.fixture
@@ -81,7 +81,7 @@ def test_train_test_infer(kind, demo, mmlisa, tmp_path, capsys):
 
 @pytest.mark.nightly
 def test_bfloat16_costs_the_shipped_model_no_accuracy(mmlisa, tmp_path):
-    root = make_demo(tmp_path / "demo", num_images={"train": 1, "val": 200}, progress=False)
+    root = make_demo(tmp_path / "demo", num_images={"train": 1, "val": 200})
     found = []
     for amp in ([], ["--amp"]):
         folder = tmp_path / f"test{len(amp)}"

@@ -54,7 +54,7 @@ def test_two_iterations_and_a_test(name, tmp_path):
 def test_stock_train_tool(library, name, tmp_path):
     """One iteration of a library's own tools/train.py, with nothing of ours imported before."""
     data = tmp_path / "demo"
-    make_demo(data, num_images=dict(train=4, val=4), progress=False)
+    make_demo(data, num_images=dict(train=4, val=4))
     options = [f"{split}_dataloader.dataset.data_root={data}/" for split in ("train", "val", "test")]
     options += ["train_cfg.max_iters=1", "train_cfg.val_interval=9", "train_dataloader.batch_size=2"]
     options += [f"{split}_evaluator.ann_file={data}/annotations/instances_val.json" for split in ("val", "test")] * (

@@ -31,9 +31,8 @@ def test_detection(tmp_path, kind):
     (tmp_path / "images" / "cut.jpg").write_bytes((tmp_path / "images" / "good.jpg").read_bytes()[:600])
     cfg = dataset_cfg(tmp_path, content) | dict(type=kind, filter_cfg=dict(filter_empty_gt=True))
     (problems,) = problems_of("mmdet", train=cfg).values()
-    assert [problem.removeprefix(f"{tmp_path}/").split(":")[0] for problem in problems] == [
-        "a.json", "a.json", "images/size.jpg", "images/cut.jpg",
-    ]  # fmt: skip
+    places = [problem.removeprefix(f"{tmp_path}/").split(":")[0] for problem in problems]
+    assert places == ["a.json", "images/size.jpg", "images/cut.jpg"]
     assert "lies outside" in problems[0]
 
 

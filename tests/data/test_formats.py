@@ -38,7 +38,7 @@ def test_boxes(tmp_path, write):
 
 @pytest.mark.parametrize("write", [folders.demo_as_yolo, folders.demo_as_voc])
 def test_demo_data_are_equal_in_all_formats(tmp_path, write):
-    make_demo(tmp_path / "demo", num_images={"train": 3, "val": 2}, progress=False)
+    make_demo(tmp_path / "demo", num_images={"train": 3, "val": 2})
     coco, other = read(tmp_path / "demo"), read(write(tmp_path / "demo", tmp_path / "other"))
     assert coco.has_masks
     assert not other.has_masks
@@ -54,7 +54,7 @@ def test_demo_data_are_equal_in_all_formats(tmp_path, write):
 
 def test_coco_beside_class_maps_and_class_folders(tmp_path):
     """The demo data hold three tasks; `task` chooses."""
-    make_demo(tmp_path / "demo", num_images={"train": 3, "val": 2}, progress=False)
+    make_demo(tmp_path / "demo", num_images={"train": 3, "val": 2})
     maps, names = read(tmp_path / "demo" / "ade"), read(tmp_path / "demo" / "cls")
     assert (maps.task, len(maps.split("train")), len(maps.split("val"))) == ("segmentation", 3, 2)
     assert read(tmp_path / "demo", "segmentation").classes == maps.classes

@@ -19,7 +19,7 @@ ADE = dict(img_path="ade/images/validation", seg_map_path="ade/annotations/valid
 
 @pytest.fixture(scope="module")
 def root(tmp_path_factory) -> Path:
-    return demo.make_demo(tmp_path_factory.mktemp("data") / "demo", num_images=SMALL, progress=False)
+    return demo.make_demo(tmp_path_factory.mktemp("data") / "demo", num_images=SMALL)
 
 
 def _files(folder: Path) -> dict[str, bytes]:
@@ -69,7 +69,7 @@ def test_large_scenes_hold_many_small_objects():
 
 
 def test_same_seed_same_bytes(root, tmp_path):
-    again = demo.make_demo(tmp_path / "again", num_images=SMALL, progress=False)
+    again = demo.make_demo(tmp_path / "again", num_images=SMALL)
     assert _files(again) == _files(root)
     fewer = next(demo.make_scenes("val", 1)).image
     np.testing.assert_array_equal(fewer, next(demo.make_scenes("val", 5)).image)

@@ -189,7 +189,7 @@ WRITERS = {
 def data(request, tmp_path) -> Path:
     """The demo data, six images to train on and two to validate, in one of the formats."""
     pytest.importorskip("mmdet")
-    make_demo(tmp_path / "demo", num_images={"train": 6, "val": 2}, progress=False)
+    make_demo(tmp_path / "demo", num_images={"train": 6, "val": 2})
     return WRITERS[request.param](tmp_path / "demo", tmp_path / "other")
 
 
@@ -221,7 +221,7 @@ def test_fit(data, tmp_path):
 @pytest.mark.nightly
 def test_fit_on_tiles(tmp_path):
     pytest.importorskip("mmdet")
-    data = make_demo(tmp_path / "demo", num_images={"train": 6, "val": 2}, side=700, progress=False)
+    data = make_demo(tmp_path / "demo", num_images={"train": 6, "val": 2}, side=700)
     fit(Options(str(data), task="detection", epochs=1, batch=8, tile=320), tmp_path / "run")
     head, *rows = json.loads((tmp_path / "run" / "comparison.json").read_text())
     assert [row[0] for row in rows] == ["tiles of 320 pixels", "one pass at 640 pixels"]

@@ -86,7 +86,7 @@ def test_a_file_of_other_classes_than_the_test_data_is_refused(classes, message,
 @pytest.mark.nightly
 def test_the_shipped_file_has_the_accuracy_of_its_checkpoint(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    make_demo(tmp_path / "data" / "demo", num_images={"train": 1, "val": 24}, progress=False)
+    make_demo(tmp_path / "data" / "demo", num_images={"train": 1, "val": 24})
     cfg = load_config(DEMO_CONFIG, work_dir="run")
     cfg.load_from = str(DEMO / "model.pth")
     expected, found = (

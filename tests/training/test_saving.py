@@ -167,16 +167,6 @@ def test_a_schedule_in_epochs_goes_on_with_shorter_epochs(tmp_path):
     assert [resumed[i] for i in range(5, 9)] == pytest.approx([whole[i] for i in range(3, 7)])
 
 
-def test_the_config_counts_where_one_of_both_has_no_schedule(tmp_path):
-    train(runner(tmp_path, **BY_ITERATION))
-    train(runner(tmp_path, iterations=8, **schedule(False, 3), resume=True))
-    assert rates(tmp_path)[4] == 0.1
-    train(runner(tmp_path / "whole", iterations=8, **schedule(False, 3)))
-    assert rates(tmp_path)[8] == pytest.approx(rates(tmp_path / "whole")[8])
-    train(runner(tmp_path, **LONGER[0], resume=True))
-    assert rates(tmp_path)[12] == 0.1
-
-
 def in_two_processes(function: Callable[[], None]) -> list[int]:
     """Run a function in forked processes of one group, as a launcher starts them, and return their exit codes."""
     with socket.socket() as free:
