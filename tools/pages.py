@@ -47,10 +47,8 @@ def channels() -> str:
         for arch in getattr(backbones, name).arch_settings:
             with torch.device("meta"):
                 built = getattr(backbones, name)(arch)
-            columns = [
-                " ".join(map(str, c)) for c in (built.out_indices, built.feature_channels, built.feature_strides)
-            ]
-            table += f"| {name} | {arch} | {' | '.join(columns)} |\n"
+            columns = (built.out_indices, built.feature_channels, built.feature_strides)
+            table += f"| {name} | {arch} | {' | '.join(' '.join(map(str, column)) for column in columns)} |\n"
     return table
 
 

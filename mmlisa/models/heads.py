@@ -33,7 +33,7 @@ def _normalization(classifier: nn.Module) -> tuple[list[float], ...] | None:
 class TaughtClassifier(ImageClassifier):
     """Base: ``ImageClassifier`` with a teacher that is neither saved nor trained nor averaged with it."""
 
-    def __init__(self, *, weight: float, **options: Any) -> None:
+    def __init__(self, *, weight: float = 1.0, **options: Any) -> None:
         super().__init__(**options)
         self.weight = weight
         self._teacher: list[nn.Module] = []  # a list hides the teacher from PyTorch
@@ -122,9 +122,6 @@ class SelfDistilledClassifier(TaughtClassifier):
     from when :class:`mmlisa.training.recipes.SelfDistillationHook` sets the teacher; before that the first term alone. The
     weight is λ of MESA.
     """
-
-    def __init__(self, *, weight: float = 1.0, **options: Any) -> None:
-        super().__init__(weight=weight, **options)
 
     def set_teacher(self, teacher: nn.Module) -> None:
         """Set the averaged network, called as ``teacher(images, mode='tensor')`` in evaluation mode."""

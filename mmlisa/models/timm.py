@@ -112,7 +112,8 @@ class Classifier(nn.Module):
         self.num_features = backbone.stage_channels[-1]
         self.head = ClassifierHead(self.num_features, hidden, drop_rate, backbone.num_extra_tokens)
         self.head_hidden_size = self.head.width
-        self.reset_classifier(num_classes, _pool(network.host) if global_pool is None else global_pool)
+        pool = "token" if backbone.num_extra_tokens else "avg"
+        self.reset_classifier(num_classes, pool if global_pool is None else global_pool)
 
     def forward_features(self, image: Tensor) -> Tensor:
         """``[B, in_chans, H, W]`` -> the last map ``[B, C, H', W']``; with a class token all tokens ``[B, 1 + N, C]``."""
@@ -232,10 +233,6 @@ def create_model(
     return create_timm_model(name, bool(pretrained), features_only=features_only, **options)
 
 
-def _pool(host: type[Backbone]) -> str:
-    return "token" if host.num_extra_tokens else "avg"
-
-
 def list_models(pattern: str = "*") -> list[str]:
     """Return the names that match a shell pattern, sorted."""
     return sorted(matching(NETWORKS, pattern))
@@ -286,7 +283,7 @@ def _config(network: Network) -> dict[str, Any]:
     return dict(
         num_classes=1000,
         input_size=(3, size, size),
-        pool_size=(-(-size // stride),) * 2 if _pool(host) == "avg" else None,
+        pool_size=None if host.num_extra_tokens else (-(-size // stride),) * 2,
         crop_pct=settings.crop_pct,
         crop_mode=settings.crop_mode,
         interpolation="bicubic",
