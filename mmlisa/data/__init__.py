@@ -1,4 +1,1 @@
-"""Folders of annotated images: recognition, reading, splitting and checks.
-
-What cannot be used is a UserError, whose message names the file and the remedy.
-"""
+"""Folders of annotated images. What cannot be used is a UserError, whose message names the file and the remedy."""

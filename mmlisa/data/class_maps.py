@@ -31,8 +31,8 @@ def recognises(folder: Folder) -> Evidence | None:
         key = tuple(word for word in words if not is_kind(word))
         if any(map(is_map_word, words)):
             # Cityscapes has several maps per image, of which trainIds are trained on; LabelMe has an array beside each picture.
-            best = max(maps.get(key, path), path, key=lambda each: ("trainids" in each.lower(), each[-3:] != "npy"))
-            maps[key] = best
+            rivals = maps.get(key, path), path
+            maps[key] = max(rivals, key=lambda each: ("trainids" in each.lower(), not each.endswith("npy")))
         elif suffix != "npy":
             images[key] = path
     if not (maps and images):
@@ -60,13 +60,14 @@ def read(folder: Folder, found: tuple[dict[str, str], list[str], list[str]], tas
             sample.seg_map, sample.counts = seg_map, count_values(values)
     dataset = objects.dataset("segmentation", [], "class maps")
     if bare:
-        text = f"{len(bare)} images have no class map and are not used, the first {folder.root / bare[0]}"
-        dataset.notes.append(text)
+        dataset.notes.append(
+            f"{len(bare)} images have no class map and are not used, the first {folder.root / bare[0]}"
+        )
     dataset.classes, labels, chosen = _choose_classes(folder, [sample.counts for sample in dataset.samples])
     dataset.notes += chosen
     for sample in dataset.samples:
-        counted = {value: count for value, count in sample.counts.items() if labels[value] != UNKNOWN}
-        sample.counts = Counter({labels[value]: count for value, count in counted.items()})
+        sample.counts = Counter({labels[value]: count for value, count in sample.counts.items()})
+        del sample.counts[UNKNOWN]
     dataset.values = None if is_plain and all(value == label for value, label in labels.items()) else labels
     return dataset
 

@@ -50,8 +50,7 @@ class Evaluation:
 def write_report(folder: Path, commands: Mapping[str, str]) -> str:
     """Write ``report.html``, with its pictures inside, from the results of a test, and return the main result, a sentence.
 
-    ``folder`` has ``config.py``, ``data/``, the logs in ``train/`` and the predictions in ``test/``; ``commands`` are what to do
-    next, by its description.
+    ``folder`` is that of a run; ``commands`` are what to do next, by its description.
     """
     facts = json.loads((folder / "data" / "data.json").read_text())
     cfg = Config.fromfile(folder / "config.py")
@@ -110,7 +109,7 @@ def duration(folder: Path) -> str:
 
 def draw_errors(result: Evaluation, root: Path, classes: list[str]) -> list[tuple[bytes, str]]:
     """Return JPEG pictures of the largest errors, annotation beside prediction, and a caption of each."""
-    drawn, options = [], dict(score_threshold=0, side=_SIDE)
+    drawn, names = [], Classes({"classes": classes})
     wrong = [image for image in result.images if image[1] > 0]
     for path, _, caption, windows in sorted(wrong, key=lambda image: -image[1])[:_PICTURES]:
         picture, shown = mmcv.imread(root / path, channel_order="rgb"), []
@@ -120,8 +119,8 @@ def draw_errors(result: Evaluation, root: Path, classes: list[str]) -> list[tupl
                 continue
             shown.append((x, y))
             cut, sample = picture[y : y + h, x : x + w], result.sample(path, window)
-            drawing = draw_prediction(cut, sample, Classes({"classes": classes}), **options)[..., ::-1]
-            _, content = cv2.imencode(".jpg", drawing, [cv2.IMWRITE_JPEG_QUALITY, 90])
+            drawing = draw_prediction(cut, sample, names, score_threshold=0, side=_SIDE)
+            _, content = cv2.imencode(".jpg", drawing[..., ::-1], [cv2.IMWRITE_JPEG_QUALITY, 90])
             where = f", {w}x{h} pixels at {x}, {y}" if (w, h) != picture.shape[1::-1] else ""
             drawn.append((content.tobytes(), f"{path}{where}: {caption}"))
     return drawn[:_PICTURES]

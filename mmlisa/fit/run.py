@@ -188,20 +188,13 @@ def command(name: str, *words: object) -> str:
 
 
 def run(name: str, *words: object, log: Path | None = None, hint: str = "") -> None:
-    """Run a command of mmlisa in a process of its own, which gets the signals that this one gets.
+    """Run a command of mmlisa in a process of its own, which gets the signals that this one gets, and writes into ``log``.
 
-    Args:
-        name, words: the command and its arguments.
-        log: file for its output; the console if None.
-        hint: end of the message if the run failed for another reason than its arguments.
-
-    Raises:
-        ChildProcessError: it failed; it has printed why.
-        SystemExit: a signal stopped it; a training has saved a checkpoint.
+    A failure is a ChildProcessError, with ``hint`` unless the arguments were wrong. If a signal stopped the command, it has
+    saved its checkpoint, and this is a SystemExit.
     """
     print(f"\n$ {command(name, *words)}", flush=True)
-    numbers: list[int] = []
-    processes: list[subprocess.Popen] = []
+    numbers, processes = list[int](), list[subprocess.Popen]()
 
     def forward(number: int, _: object) -> None:
         numbers.append(number)
