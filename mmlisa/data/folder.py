@@ -157,6 +157,9 @@ class Folder:
         here, layout = PurePosixPath(near).parent, layout_of(PurePosixPath(near).parent)
         of_split = (*layout, re.split(r"[_.]", PurePosixPath(near).stem.lower())[-1])
         places = [*sorted(self._by_layout.get(of_split, ())), str(here), *sorted(self._by_layout.get(layout, ())), ""]
+        places.sort(
+            key=lambda place: _is_map(PurePosixPath(place, "x"))
+        )  # class maps may have the names of their images
 
         def exact(name: str) -> str | None:
             paths = (posixpath.normpath(posixpath.join(place, name)) for place in places)

@@ -1,7 +1,6 @@
 """Where the images of annotations lie, lists of them, the splits of names, and images as the training reads them."""
 
 import json
-from pathlib import PurePosixPath
 
 import cv2
 import numpy as np
@@ -9,7 +8,7 @@ import pytest
 from mmcv.transforms import LoadImageFromFile
 from PIL import Image
 
-from mmlisa.data.folder import Folder, examine_image, layout_of, split_of
+from mmlisa.data.folder import Folder, examine_image, split_of
 
 PICTURE = cv2.resize(np.random.default_rng(0).integers(0, 255, (6, 8, 3), dtype=np.uint8), (64, 48))
 
@@ -46,6 +45,8 @@ def test_the_folder_of_the_split_comes_first(tmp_path):
     folder = make(tmp_path, "images/0.jpg", "images/val/0.jpg")
     assert folder.find(["0.jpg"], "annotations/instances_val.json") == ["images/val/0.jpg"]
     assert folder.find(["0.jpg"], "annotations/instances_train.json") == ["images/0.jpg"]
+    folder = make(tmp_path, "images/1.png", "annotations/1.png")  # a class map
+    assert folder.find(["1.png"], "annotations/a.json") == ["images/1.png"]
 
 
 def test_names_count_only_where_no_stated_folder_exists_and_they_are_unique(tmp_path):
@@ -96,12 +97,6 @@ def test_lists_of_a_split(tmp_path):
 )
 def test_split_of(path, with_name, split):
     assert split_of(path, with_name=with_name) == split
-
-
-def test_layouts_of_an_image_and_of_its_annotation_agree():
-    pairs = ("train/images", "train/labels"), ("JPEGImages/a", "Annotations/a"), ("train_images", "train_masks")
-    for image, annotation in pairs:
-        assert layout_of(PurePosixPath(image)) == layout_of(PurePosixPath(annotation))
 
 
 def test_text_in_another_encoding_is_named(tmp_path):
