@@ -1,37 +1,25 @@
 """Efficient-attention backbones (LiSA, FLatten, iViT, Castling-ViT, MILA, H-ViT3, PolaFormer) for OpenMMLab and timm."""
 
-from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 from mmlisa import mmcv_ops
+from mmlisa.lazy import names_at_first_use
 
 __version__ = "0.1.0"
 
 mmcv_ops.activate()
 
-# Public names and the modules that hold them (or that they are), imported at first use.
-_LAZY = {
-    "create_model": "mmlisa.models.timm",
-    "list_models": "mmlisa.models.timm",
-    "channels": "mmlisa.models.feature_maps",
-    "strides": "mmlisa.models.feature_maps",
-    "load": "mmlisa.inference.load",
-    "optimize_for_cpu": "mmlisa.inference.faster",
-    "runtime": "mmlisa.runtime",
-}
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _LAZY:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    module = import_module(_LAZY[name])
-    return getattr(module, name, module)
-
-
-def __dir__() -> list[str]:
-    return [*globals(), *_LAZY]
+__all__, __getattr__, __dir__ = names_at_first_use(
+    __name__,
+    {
+        "models.timm": "create_model list_models",
+        "models.feature_maps": "channels strides",
+        "inference.load": "load",
+        "inference.faster": "optimize_for_cpu",
+        "runtime": "runtime",
+    },
+)
 
 
 def config_path(name: str) -> str:

@@ -46,13 +46,6 @@ class _Registry(roots.Registry):
                 getattr(import_module(location), name, None)
         return super().get(key)
 
-    def import_all(self) -> None:
-        """Import all locations."""
-        for location in self._locations:
-            module = import_module(location)
-            for name in getattr(module, "__all__", ()):
-                getattr(module, name)
-
     def import_from_location(self) -> None:
         """Do nothing. MMEngine's ``get`` would import all locations here."""
 
