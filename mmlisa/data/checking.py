@@ -42,7 +42,7 @@ def check_splits(cfg: Config, splits: Sequence[str] = SPLITS) -> Iterator[tuple[
             try:
                 facts = examine_image(Path(path), (info["width"], info["height"]) if "width" in info else None)
                 digests[path] = facts.digest
-                if "reduce_zero_label" in info:  # mmseg's
+                if info.get("seg_map_path") and "reduce_zero_label" in info:  # mmseg's
                     _check_map(info, facts.size, len(source.metainfo.get("classes") or ()))
             except (ValueError, OSError) as error:
                 problems.append(f"{path}: {error}")
