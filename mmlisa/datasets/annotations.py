@@ -68,7 +68,7 @@ def find_misplaced(entries: Sequence[Mapping[str, Any]], sizes: Sequence[tuple[f
 def find_reason(entry: Mapping[str, Any], size: tuple[float, float], with_mask: bool) -> str:
     """Return why a training cannot use an annotation in an image of ``size`` (width, height); empty if it can."""
     box, mask = entry.get("bbox"), entry.get("segmentation")
-    if not _is_box(box):
+    if not (isinstance(box, list | tuple) and len(box) == 4 and _are_finite(*box)):
         return f"bbox is {box!r}; it must be four finite numbers (x, y, width, height)"
     x, y, width, height = box
     if width < 1 or height < 1:
@@ -120,10 +120,6 @@ def _mask_box(mask: Any) -> list[float]:
         return coco.toBbox(encode(mask, mask["size"])).tolist()
     points = np.concatenate([np.reshape(polygon, (-1, 2)) for polygon in mask])
     return [*points.min(0).tolist(), *np.ptp(points, 0).tolist()]
-
-
-def _is_box(value: Any) -> bool:
-    return isinstance(value, list | tuple) and len(value) == 4 and _are_finite(*value)
 
 
 def _are_finite(*values: Any) -> bool:

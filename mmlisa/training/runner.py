@@ -126,8 +126,11 @@ def train(runner: Runner) -> None:
     _check_classes(runner, "train")
     if runner.val_loop is not None:
         _check_classes(runner, "val")
-        if difference := compare_classes(*(classes_of(x) for x in (runner.train_dataloader, runner.val_dataloader))):
-            raise UserError(f"val_dataloader.dataset: {difference}")
+        names = (classes_of(loader) or () for loader in (runner.train_dataloader, runner.val_dataloader))
+        for label, (trained, tested) in enumerate(zip(*names, strict=False)):
+            if trained != tested:
+                difference = f"label {label} is '{tested}', and '{trained}' in the training data"
+                raise UserError(f"val_dataloader.dataset: {difference}; both need the same classes in the same order")
     with locked(runner.work_dir):
         try:
             runner.train()
@@ -159,15 +162,6 @@ def check_classes(model: Mapping[str, Any], classes: Sequence[str] | None, setti
     if min(differing.values()) < len(classes):
         raise UserError(f"{message}: set {len(classes)}")
     return f"{message}: the surplus classes are never trained"
-
-
-def compare_classes(train: Sequence[str] | None, other: Sequence[str] | None) -> str:
-    """Describe the first label that stands for different classes in two lists of classes; empty if there is none."""
-    for label, (ours, theirs) in enumerate(zip(train or (), other or (), strict=False)):
-        if ours != theirs:
-            difference = f"label {label} is '{ours}' in the training data and '{theirs}' here"
-            return f"{difference}; both need the same classes in the same order, and a class without images its folder"
-    return ""
 
 
 def check_channels(model: nn.Module, cfg: Mapping[str, Any]) -> None:

@@ -128,7 +128,7 @@ def test_weights_that_another_process_broke_are_not_saved(tmp_path):
         (dict(train=3), r"num_classes=2, but train_dataloader\.dataset has 3 classes"),
         (dict(val=3), r"num_classes=2, but val_dataloader\.dataset has 3 classes"),
         (dict(test=3), r"num_classes=2, but test_dataloader\.dataset has 3 classes"),
-        (dict(train=2, val=1), r"val_dataloader\.dataset: label 0 is 'class 2'"),
+        (dict(train=2, val=1), r"val_dataloader\.dataset: label 0 is 'class 1', and 'class 2'"),
     ],
 )
 def test_classes_are_compared_before_the_first_iteration(tmp_path, monkeypatch, classes, message):
