@@ -1,9 +1,10 @@
-"""Operators against their formulas, in fp64."""
+"""Operators against their formulas, in fp64, and the calls of PyTorch's operators that they make."""
 
 from collections.abc import Callable
 
 import torch
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
 
 
 def products(query: Tensor, key: Tensor) -> Tensor:
@@ -34,3 +35,16 @@ def assert_equal(operator: Callable, formula: Callable, inputs: list[Tensor], ge
     ]
     torch.testing.assert_close(*gradients, rtol=1e-8, atol=1e-9)
     return expected
+
+
+class Calls(TorchDispatchMode):
+    """Keeps each call in ``calls``: the operator, its arguments, and the result."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls = []
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        result = function(*args, **(kwargs or {}))
+        self.calls.append((function, args, result))
+        return result

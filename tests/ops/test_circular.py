@@ -5,8 +5,7 @@ import torch
 from torch._subclasses import FakeTensorMode
 from torch.utils._pytree import tree_leaves
 
-from helpers.dispatch import Calls
-from helpers.formulas import value_and_gradients
+from helpers.formulas import Calls, value_and_gradients
 from mmlisa import ops
 from mmlisa.ops import LiSAKernels, circular, lisa
 

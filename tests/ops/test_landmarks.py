@@ -4,7 +4,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from helpers.dispatch import Calls
+from helpers.formulas import Calls
 from mmlisa.ops import interactive, pool_landmarks
 
 

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from helpers.dispatch import Calls
+from helpers.formulas import Calls
 from mmlisa import ops
 
 GRID = (9, 13)
