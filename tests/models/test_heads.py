@@ -30,14 +30,9 @@ def teacher(tmp_path) -> str:
 
 def build(checkpoint: str, **options) -> DistilledClassifier:
     torch.manual_seed(0)
-    options = {
-        **NETWORK,
-        "teacher": dict(type="ImageClassifier", **NETWORK),
-        "teacher_checkpoint": checkpoint,
-        **options,
-    }
+    teacher = dict(teacher=dict(type="ImageClassifier", **NETWORK), teacher_checkpoint=checkpoint)
     with DefaultScope.overwrite_default_scope("mmpretrain"):
-        model = DistilledClassifier(**options)
+        model = DistilledClassifier(**NETWORK | teacher | options)
         model.init_weights()
     return model
 

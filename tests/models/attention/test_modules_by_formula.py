@@ -233,9 +233,7 @@ def test_inline(prefix):
 
 @pytest.mark.parametrize("name", ["rala", "mala"])
 def test_gated(name):
-    torch.manual_seed(0)
-    operator = build_attention(dict(type=f"{name.upper()}Attention"), 16, HEADS, GRID).double().eval()
-    x = torch.randn(2, 20, 16, dtype=torch.double)
+    operator, x = build(f"{name.upper()}Attention", channels=16), tokens(channels=16)
     y = joined(getattr(ops, name)(*heads(operator.qkv(x)), GRID)) + operator.lepe(operator.qkv(x)[..., 32:], GRID)
     torch.testing.assert_close(operator(x, GRID), operator.output["proj"](operator.output["gate"](x) * y))
 
