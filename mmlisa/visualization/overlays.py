@@ -175,7 +175,7 @@ def _resize(picture: np.ndarray, side: int | None = None) -> tuple[np.ndarray, f
     if side is None and longer >= LONGER_SIDE:
         return picture.copy(), 1.0
     scale = (side or LONGER_SIDE) / longer
-    size = [2 * max(1, round(n * scale / 2)) for n in picture.shape[1::-1]]  # even, because video encoders need that
+    size = [max(1, round(n * scale)) for n in picture.shape[1::-1]]
     return cv2.resize(picture, size, interpolation=cv2.INTER_AREA if side else cv2.INTER_CUBIC), scale
 
 

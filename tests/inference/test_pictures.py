@@ -30,7 +30,7 @@ def test_a_picture_with_objects(model, noise, tmp_path, capsys):
     (result,), _ = predict(model, tmp_path / "out", noise, score_threshold=0.0)
     assert (result["source"], result["picture"]) == (str(noise), str(tmp_path / "out" / "noise.png"))
     with Image.open(result["picture"]) as picture:  # enlarged
-        assert picture.size == (LONGER_SIDE, 2 * round(150 * LONGER_SIDE / 190 / 2))
+        assert picture.size == (LONGER_SIDE, round(150 * LONGER_SIDE / 190))
     counts = [part.split(" ") for part in capsys.readouterr().out.strip().split(": ")[1].split(", ")]
     assert sum(int(number) for number, _ in counts) == 100
     assert {name for _, name in counts} <= set(CLASSES)
