@@ -107,9 +107,6 @@ def test_bad_files(tmp_path, theirs):
         PublishedWeights(str(tmp_path / "lcnet.pth"), min_matched=0.5)(LCNet("x2.0"))
     with pytest.raises(ValueError, match="head=True"):  # two heads with batch norms
         convert_published(timm.create_model("levit_128s").state_dict(), head=True)
-    (tmp_path / "lcnet.onnx").touch()
-    with pytest.raises(ValueError, match=r"ONNX files are not read.*\.npz"):
-        convert_published(str(tmp_path / "lcnet.onnx"))
 
 
 def test_the_converter_chooses_the_backbone_or_takes_the_named_one(tmp_path, theirs):
