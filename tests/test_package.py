@@ -86,7 +86,7 @@ def test_the_check_runs_without_openmmlab():
 
 
 _BACKBONE = """
-from mmlisa.models.backbones import FLattenSwin
+from mmlisa.models import FLattenSwin
 from mmlisa.registry import MODELS
 MODELS.build(dict(type="LiSANet", arch="hybrid-small"))
 """

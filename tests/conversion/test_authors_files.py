@@ -180,3 +180,6 @@ def test_other_sizes_and_families_are_refused(tmp_path):
         create_model("h_vit3_t", pretrained=mila)
     with pytest.raises(ValueError, match="another size than MILA"):
         create_model("mila_s", pretrained=mila)
+    state = {key: torch.empty(shape, device="meta") for key, shape in LAYOUTS["FLattenSwin tiny"].items()}
+    with pytest.raises(ValueError, match="another size than FLattenSwin"):
+        convert_published({"model": state | {"norm.weight": torch.empty(5, device="meta")}}, head=True)
