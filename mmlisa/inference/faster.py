@@ -152,17 +152,19 @@ class _InChunks(Branch):
         if chunks < 2 or not _may_chunk(self, x):
             return super().forward(x, grid)
         if self.dwconv is None:
-            parts = x.reshape(1, tokens, -1).split(-(-tokens // chunks), dim=1)
-            return torch.cat([super(_InChunks, self).forward(part, grid) for part in parts], dim=1).view(x.shape)
-        if len(grid) != 2 or x.shape[1] != grid[0] * grid[1]:
+            rows, height, width, halo = x.reshape(1, tokens, -1), tokens, 1, 0
+        elif len(grid) == 2 and x.shape[1] == grid[0] * grid[1]:
+            rows, (height, width), halo = x, grid, self.dwconv.kernel_size[0] // 2
+        else:
             return super().forward(x, grid)  # prefix tokens are in no row
-        height, width = grid
-        count, halo, rows = -(-height // chunks), self.dwconv.kernel_size[0] // 2, []
+        count, out = -(-height // chunks), None
         for start in range(0, height, count):
             first, last = max(start - halo, 0), min(start + count + halo, height)
-            y = super().forward(x[:, first * width : last * width], (last - first, width))
-            rows.append(y[:, (start - first) * width :][:, : count * width])
-        return torch.cat(rows, dim=1)
+            y = super().forward(rows[:, first * width : last * width], (last - first, width))
+            if out is None:
+                out = rows.new_empty(rows.shape, dtype=y.dtype)
+            out[:, start * width : (start + count) * width] = y[:, (start - first) * width :][:, : count * width]
+        return out.view(x.shape)
 
 
 class _InHalf(nn.Module):
