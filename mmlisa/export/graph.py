@@ -119,11 +119,9 @@ def can_be_free(module: nn.Module) -> bool:
     mmcv's deformable attention and mmseg's ``resize`` with aligned corners compute sizes by ``int()``.
     """
     parts = [part for part in follow_sizes(module).modules() if not isinstance(part, nn.Upsample)]
-    fixed = [
-        type(part).__name__ == "MultiScaleDeformableAttention" or getattr(part, "align_corners", False)
-        for part in parts
-    ]
-    return not any(fixed)
+    if any(getattr(part, "align_corners", False) for part in parts):
+        return False
+    return all(type(part).__name__ != "MultiScaleDeformableAttention" for part in parts)
 
 
 class _AveragePool(nn.Module):
