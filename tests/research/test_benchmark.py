@@ -115,10 +115,3 @@ def test_mistakes_in_the_arguments_are_named():
     ):
         with pytest.raises(ValueError, match=message):
             command.main(command.parse_args(words))
-
-
-def test_sizes_replace_those_of_a_papers_suite(monkeypatch, tmp_path):
-    measured = []
-    monkeypatch.setattr(benchmark, "benchmark_networks", lambda *_, sizes, **__: measured.append(sizes) or [])
-    command.main(command.parse_args(["--suite", "latency", "--size", "64x96", "--out", str(tmp_path)]))
-    assert measured == [[(64, 96)]]
