@@ -6,12 +6,15 @@ from mmengine.model import BaseModel
 from torch import nn
 
 import mmlisa
+from helpers.backbones import CASES
+from helpers.networks import randomised
 from mmlisa.errors import UserError
 from mmlisa.inference import faster
 from mmlisa.inference.load import DEMO, DEMO_CONFIG
 from mmlisa.models.backbones.hvit3 import ShortcutConvMlp
 from mmlisa.models.layers.blocks import Mlp, SepConv, StarReLU
 from mmlisa.models.layers.tokens import InvertedMerging
+from mmlisa.registry import MODELS
 
 
 @pytest.mark.parametrize("bias", [True, False])
@@ -100,6 +103,23 @@ def test_chunks_equal_the_plain_branch(branch, rows, monkeypatch):
         torch.testing.assert_close(branch(x, grid), expected, rtol=1e-12, atol=1e-12)
     assert torch.equal(x, kept)
     assert calls() == ([20 * count for count in rows] if rows else [93] * 7 + [89])
+
+
+@pytest.mark.parametrize("name", ["lisanet-hybrid", "lisanet-bn", "ivit", "flatten-pvtv2"])
+def test_blocks_in_chunks_equal_the_plain_network(name, monkeypatch):
+    """Norms and sums: scaled in iViT, with positions in LiSANet, with a convolution in PVTv2's MLP."""
+    model = randomised(MODELS.build(CASES[name])).double().eval()
+    image = torch.randn(1, 3, 75, 96, dtype=torch.double)
+    expected, kept, norms = [x.detach() for x in model(image)], image.clone(), []
+    monkeypatch.setattr(faster, "CHUNK", 2000 // torch.get_num_threads())
+    norm_tokens = faster.norm_tokens
+    monkeypatch.setattr(faster, "norm_tokens", lambda *args: norms.append(1) or norm_tokens(*args))
+    model = faster.optimize_for_cpu(model)
+    with torch.no_grad():
+        for found, x in zip(model(image), expected, strict=True):
+            torch.testing.assert_close(found, x, rtol=1e-9, atol=1e-9)
+    assert len(norms) > 2 * sum(isinstance(m, faster.LeanBlock | faster.LeanIViTBlock) for m in model.modules()) > 0
+    assert torch.equal(image, kept)
 
 
 def test_no_chunks_where_they_would_change_something(monkeypatch):
