@@ -88,7 +88,7 @@ class Folder:
         self._by_name, self._twins, self._by_layout = defaultdict(list), defaultdict(list), defaultdict(set)
         for path in map(PurePosixPath, self.images):
             self._twins[layout_of(path.parent), path.stem].append(str(path))
-            if not _is_map(path):
+            if not _is_map(path, whole=True):
                 for name in {path.name.lower(), path.stem.lower()}:
                     self._by_name[name].append(str(path))
             for parent in path.parents:
@@ -157,9 +157,8 @@ class Folder:
         here, layout = PurePosixPath(near).parent, layout_of(PurePosixPath(near).parent)
         of_split = (*layout, re.split(r"[_.]", PurePosixPath(near).stem.lower())[-1])
         places = [*sorted(self._by_layout.get(of_split, ())), str(here), *sorted(self._by_layout.get(layout, ())), ""]
-        places.sort(
-            key=lambda place: _is_map(PurePosixPath(place, "x"))
-        )  # class maps may have the names of their images
+        # Class maps may have the names of their images.
+        places.sort(key=lambda place: _is_map(PurePosixPath(place, "x")))
 
         def exact(name: str) -> str | None:
             paths = (posixpath.normpath(posixpath.join(place, name)) for place in places)
@@ -173,7 +172,7 @@ class Folder:
             *parents, bare = name.split("/")
             if images[index] is None and counts[bare.lower()] == 1:
                 tails = [exact("/".join([*parents[start:], bare])) for start in range(1, len(parents) + 1)]
-                same = self._by_name.get(bare.lower(), ())
+                same = _photos(self._by_name.get(bare.lower(), []))
                 is_one = len({posixpath.splitext(path)[0] for path in same}) == 1
                 images[index] = next(filter(None, tails), same[0] if is_one else None)
                 if images[index] and parents:
@@ -190,10 +189,12 @@ class Folder:
         return image
 
     def find_twins(self, path: str) -> list[str]:
-        """Return the images of a file's own name, beside it or else in folders of the same layout."""
-        twins = self._twins.get((layout_of(PurePosixPath(path).parent), PurePosixPath(path).stem), [])
-        beside = [twin for twin in twins if posixpath.dirname(twin) == posixpath.dirname(path)]
-        return beside or [twin for twin in twins if not _is_map(PurePosixPath(twin))]
+        """Return the images of a file's own name in folders of the same layout, those beside it if there are any.
+
+        Masks and overlays count only where there is no other image.
+        """
+        twins = _photos(self._twins.get((layout_of(PurePosixPath(path).parent), PurePosixPath(path).stem), []))
+        return [twin for twin in twins if posixpath.dirname(twin) == posixpath.dirname(path)] or twins
 
     def read_list(self, path: str) -> list[str]:
         """Return the images that a text file lists: a path, a name or a stem per line, perhaps before other words."""
@@ -225,10 +226,16 @@ def _words(part: str) -> list[str]:
     return re.split(r"[_\-. ]", part.lower())
 
 
-def _is_map(path: PurePosixPath) -> bool:
-    """Return whether an image lies in a folder of class maps."""
-    kinds = [word for part in path.parent.parts for word in _words(part) if is_kind(word)]
+def _is_map(path: PurePosixPath, *, whole: bool = False) -> bool:
+    """Return whether an image may be a class map, by a word of its folders' names, or with ``whole`` by a whole name."""
+    words = (word for part in path.parent.parts for word in ([part.lower()] if whole else _words(part)))
+    kinds = [word for word in words if is_kind(word)]
     return bool(kinds and is_map_word(kinds[-1]))
+
+
+def _photos(paths: list[str]) -> list[str]:
+    """Return the images that are not class maps; all if there are no others, as in ``face_mask`` of people with masks."""
+    return [path for path in paths if not _is_map(PurePosixPath(path))] or paths
 
 
 def layout_of(folder: PurePosixPath) -> tuple[str, ...]:

@@ -34,6 +34,7 @@ def make(root, *paths):
         ("Annotations/x/1.xml", "JPEGImages/x/a.jpg", "a.jpg"),
         ("labels.json", "a.jpg", "C:\\photos\\a.jpg"),
         ("labels.json", "far/away/a.jpg", "a.JPG"),
+        ("labels.json", "face_mask/a.jpg", "a.jpg"),
         ("labels.json", "far/away/a.jpg", "/home/me/away/a.jpg"),
     ],
 )
@@ -58,10 +59,19 @@ def test_names_count_only_where_no_stated_folder_exists_and_they_are_unique(tmp_
     assert folder.moved == [("x/1.jpg", "1.jpg"), ("x/site_c/3.jpg", "site_c/3.jpg")]
 
 
-def test_the_image_of_an_annotation_is_beside_it_or_else_not_a_mask(tmp_path):
-    folder = make(tmp_path, "images/a.jpg", "masks/a.png", "ann/images/b.jpg", "labels/c.jpg", "images/c.jpg")
-    found = [folder.find_twins(path) for path in ("labels/a.txt", "ann/labels/b.txt", "labels/c.txt")]
-    assert found == [["images/a.jpg"], ["ann/images/b.jpg"], ["labels/c.jpg"]]
+@pytest.mark.parametrize(
+    ("file", "image", "other"),
+    [
+        ("labels/a.txt", "images/a.jpg", "masks/a.png"),
+        ("labels/a.txt", "images/a.jpg", "labels/a.png"),  # an overlay
+        ("ann/labels/a.txt", "ann/images/a.jpg", "ann/a/a.jpg"),
+        ("labels/a.txt", "labels/a.jpg", "masks/a.jpg"),
+        ("train_labels/a.txt", "train_masks/a.jpg", "a.jpg"),  # people with masks
+        ("train_labels/a.txt", "train_images/a.jpg", "train_masks/a.png"),
+    ],
+)
+def test_the_image_of_an_annotation_is_no_mask_if_there_is_another(tmp_path, file, image, other):
+    assert make(tmp_path, image, other).find_twins(file) == [image]
 
 
 def test_lists_of_a_split(tmp_path):
