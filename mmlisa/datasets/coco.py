@@ -52,6 +52,12 @@ class CocoDataset(_CocoDataset):
         sizes = {image["id"]: (image["width"], image["height"]) for image in content["images"]}
         self.problems = [f"annotation {number}: {reason}" for number, reason in bad.items()]
         self.problems += find_misplaced(usable, [sizes[entry["image_id"]] for entry in usable])
+        if any(entry["id"] == 0 for entry in usable):
+            never = "mmdet's CocoMetric counts the annotation with id 0 as never found; take mmlisa.CocoMetric"
+            self.problems.append(never)
+        if any("iscrowd" not in entry for entry in usable):
+            fails = 'mmdet\'s CocoMetric fails without iscrowd; add "iscrowd": 0, or take mmlisa.CocoMetric'
+            self.problems.append(fails)
         if self.problems:
             text = f"{len(self.problems)} problems, which mmlisa check-data lists, the first: {self.problems[0]}"
             print_log(f"annotation file {self.ann_file}: {text}", logger="current", level=30)

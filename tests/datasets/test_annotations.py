@@ -1,6 +1,7 @@
 """Annotations that a training cannot use are named by their ids, and so are classes that do not fit."""
 
 import math
+import re
 
 import cv2
 import numpy as np
@@ -82,6 +83,13 @@ def test_doubts():
     assert "1 of 2 masks lie elsewhere" in apart
     run_lengths = coco_mask.encode(np.asfortranarray(np.pad(np.ones((20, 20), np.uint8), ((8, 2), (18, 2)))))
     assert "1 of 2 masks" in doubts(dict(segmentation=run_lengths))[0]
+
+
+def test_what_mmdets_metric_does_not_take_is_named(folder):
+    content = coco()
+    content["annotations"][0]["id"] = 0
+    del content["annotations"][0]["iscrowd"]
+    assert re.search("id 0.*iscrowd", " ".join(DATASETS.build(dataset_cfg(folder, content)).problems))
 
 
 def test_a_file_without_masks_says_how_to_train_on_boxes(folder):
