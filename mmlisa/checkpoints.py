@@ -157,14 +157,14 @@ def use_safe_loader() -> None:
 
 
 def latest_checkpoint(work_dir: str | Path) -> str | None:
-    """Return the checkpoint that MMEngine saved last, or the newest of a folder that was moved since."""
+    """Return the checkpoint that MMEngine saved last, or the newest of the folder if that file was moved or is cut off."""
     from mmengine.runner import find_latest_checkpoint  # needs OpenCV, too
 
     last = find_latest_checkpoint(str(work_dir))
-    if last and Path(last).is_file():  # it may lie in another folder
-        return last
     saved = [path for unit in ("epoch", "iter") for path in Path(work_dir).glob(f"{unit}_*.pth")]
-    return str(max(saved, key=lambda path: path.stat().st_mtime)) if saved else None
+    newest = sorted(saved, key=lambda path: path.stat().st_mtime, reverse=True)
+    # The last one may lie in another folder. A whole file ends with its directory.
+    return next((str(path) for path in (Path(last or work_dir), *newest) if zipfile.is_zipfile(path)), None)
 
 
 def adapt_state_dict(model: nn.Module, state_dict: Mapping[str, Tensor]) -> dict[str, Tensor]:

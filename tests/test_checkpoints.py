@@ -322,3 +322,6 @@ def test_the_newest_checkpoint(tmp_path):
     for named, expected in ((files[0], files[0]), (files[3], files[3]), ("/moved/iter_10.pth", files[1])):
         (tmp_path / "last_checkpoint").write_text(str(named))
         assert latest_checkpoint(tmp_path) == str(expected)
+    (tmp_path / "last_checkpoint").write_text(str(files[1]))
+    files[1].write_bytes(files[1].read_bytes()[:-100])  # cut off by a fault of the disk
+    assert latest_checkpoint(tmp_path) == str(files[0])
