@@ -20,6 +20,7 @@ __all__, __getattr__, __dir__ = names_at_first_use(
         "runtime": "runtime",
     },
 )
+__all__ += ["__version__", "config_path"]
 
 
 def config_path(name: str) -> str:

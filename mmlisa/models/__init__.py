@@ -1,5 +1,8 @@
 """Operators, backbones, necks and heads."""
 
+from mmlisa.lazy import names_at_first_use
+
 from . import backbones
 
-__getattr__ = backbones.__getattr__  # from mmlisa.models import FLattenSwin
+# from mmlisa.models import FLattenSwin
+__all__, __getattr__, __dir__ = names_at_first_use(__name__, {"backbones": " ".join(backbones.__all__)})

@@ -226,7 +226,8 @@ def create_model(
         raise UserError(f"name={name!r} is not a network of mmlisa; the closest are {', '.join(near) or 'none'}")
     if pretrained is True:
         raise UserError(
-            f"pretrained=True: mmlisa has no weights of {name!r}; give a file or a source of mmlisa.PublishedWeights"
+            f"pretrained=True: mmlisa has no weights of {name!r}; give a file, or a source such as 'timm:…' "
+            "(docs/published_weights.md)"
         )
     if pretrained:  # load_pretrained reads more kinds of files than timm
         options["pretrained_cfg_overlay"] = dict(file=str(pretrained), custom_load=True)

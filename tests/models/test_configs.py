@@ -103,6 +103,12 @@ def test_stages_of_transformers_behind_convolutional_ones(options):
         backbones.CastlingLCNetViT(dict(base="small", scale=0.25, **options))
 
 
+def test_a_number_that_is_a_sequence():
+    """Else the last entries would be taken."""
+    with pytest.raises(ValueError, match="num_heads"):
+        backbones.CastlingESNetViT(dict(base="small", num_heads=(2, 4, 8, 16, 12)))
+
+
 @pytest.mark.parametrize("attn_type", ["LLS", "LLSX"])
 def test_attn_type_must_fit(attn_type):
     with pytest.raises(ValueError, match=f"attn_type='{attn_type}'"):

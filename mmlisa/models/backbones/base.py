@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from copy import deepcopy
 from functools import partial
 from math import prod, sqrt
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import torch
 from mmengine.model import BaseModule
@@ -85,7 +85,7 @@ class Backbone(BaseModule):
     image_axes: ClassVar[tuple[int, ...]] = (2,)  # 3 for hosts that also take videos [B, 3, T, H, W]
     no_decay: ClassVar[tuple[str, ...]] = ()  # parts of names, see :meth:`no_weight_decay`
     # How convolutions start: as PyTorch's, by their 'fan-out', or 'truncated' like linear layers; see :meth:`finish`.
-    convolutions: ClassVar[str] = "PyTorch"
+    convolutions: ClassVar[Literal["PyTorch", "fan-out", "truncated"]] = "PyTorch"
     timm: ClassVar[tuple[TimmNames, ...]] = ()
     # Stages that timm returns with features_only; None for all.
     feature_indices: ClassVar[tuple[int, ...] | None] = None
@@ -177,6 +177,10 @@ class Backbone(BaseModule):
         if len({count, *lengths.values()} - {None}) > 1:
             counts = ", ".join(f"{key} has {length}" for key, length in lengths.items())
             raise UserError(f"arch: {counts} entries; each must have {count or 'one per stage'}")
+        single = {key for values in settings for key, value in values.items() if isinstance(value, int)} - per_stage
+        for key in single & set(arch):
+            if isinstance(arch[key], list | tuple):
+                raise UserError(f"arch: {key}={arch[key]!r}; it must be a number")
         if cls.mixers is not None:
             key, letters = cls.mixers
             given, stages = arch[key], len(arch["depths"])
