@@ -7,6 +7,7 @@ import pytest
 
 from mmlisa import cli
 from mmlisa.commands import infer
+from mmlisa.commands import test as test_command
 from mmlisa.errors import UserError
 from mmlisa.runtime import InputError
 
@@ -49,6 +50,11 @@ def test_types_refuse(kind, text, message, tmp_path):
 )
 def test_a_config_is_found_by_its_name(name, file):
     assert cli.config_file(name).endswith(file)
+
+
+def test_predictions_are_written_as_pickle_only():
+    with pytest.raises(UserError, match=r"--out: 'x\.txt'"):
+        test_command.main(argparse.Namespace(out="x.txt"))
 
 
 def test_options_may_stand_between_the_files(tmp_path):

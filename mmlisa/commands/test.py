@@ -23,6 +23,8 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main(args: argparse.Namespace) -> None:
+    if args.out and not args.out.endswith((".pkl", ".pickle")):
+        raise UserError(f"--out: '{args.out}' is not a .pkl or .pickle file")
     if args.tta and (args.tile or args.checkpoint.endswith(".onnx")):
         raise UserError("--tta: tiles and exported files predict on the image as it is; leave --tta out")
     if args.amp and args.checkpoint.endswith(".onnx"):

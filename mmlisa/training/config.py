@@ -244,8 +244,10 @@ def warn_of_batch(cfg: Config, processes: int) -> str | None:
         return None
     if scaling:
         return "--auto-scale-lr ignores optim_wrapper.accumulative_counts, so the rate is too small; omit one of them"
-    remedies = "--batch, optim_wrapper.accumulative_counts or --auto-scale-lr (docs/reproduce.md)"
-    return f"a step has {images * steps} images, the recipe's learning rate is for {meant}: {remedies}"
+    remedies = [f"--batch {meant // processes}"] * (meant % processes == 0)
+    remedies += [f"--cfg-options optim_wrapper.accumulative_counts={meant // images}"] * (meant % images == 0)
+    remedies.append("--auto-scale-lr")
+    return f"a step has {images * steps} images, the recipe's learning rate is for {meant}: {' or '.join(remedies)}"
 
 
 def _set_mixed_precision(cfg: Config) -> None:

@@ -93,7 +93,8 @@ def _prepare(cfg: Config) -> Config:
         # MMEngine's own initialisation and its default model wrapper need GPUs.
         if not torch.distributed.is_initialized():
             torch.distributed.init_process_group("gloo")
-        default = dict(type="MMDistributedDataParallel", broadcast_buffers=False)
+        default: dict[str, Any] = dict(type="MMDistributedDataParallel", broadcast_buffers=False)
+        default["find_unused_parameters"] = cfg.get("find_unused_parameters", False)
         cfg.model_wrapper_cfg = {**default, **(cfg.get("model_wrapper_cfg") or {}), "device_ids": None}
     return cfg
 
@@ -130,7 +131,8 @@ def train(runner: Runner) -> None:
         for label, (trained, tested) in enumerate(zip(*names, strict=False)):
             if trained != tested:
                 difference = f"label {label} is '{tested}', and '{trained}' in the training data"
-                raise UserError(f"val_dataloader.dataset: {difference}; both need the same classes in the same order")
+                remedy = "both need the same classes in the same order, and a class without images its folder"
+                raise UserError(f"val_dataloader.dataset: {difference}; {remedy}")
     with locked(runner.work_dir):
         try:
             runner.train()

@@ -119,7 +119,9 @@ def test_a_classifier_that_fine_tunes_another_keeps_its_head():
     ("options", "processes", "warning"),
     [
         ({}, 8, None),  # 8 x 2, as the recipe has it
-        ({}, 4, "a step has 8 images.* for 16: --batch.*accumulative_counts.*--auto-scale-lr"),
+        ({}, 4, "a step has 8 images.* for 16: --batch 4 or .*accumulative_counts=2 or --auto-scale-lr"),
+        ({}, 3, "a step has 6 images.* for 16: --auto-scale-lr"),
+        ({}, 16, "a step has 32 images.* for 16: --batch 1 or --auto-scale-lr"),
         ({"optim_wrapper.accumulative_counts": 2}, 4, None),
         ({"auto_scale_lr.enable": True}, 4, None),
         ({"auto_scale_lr.enable": True, "optim_wrapper.accumulative_counts": 2}, 4, "--auto-scale-lr ignores"),

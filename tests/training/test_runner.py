@@ -14,6 +14,7 @@ from helpers.toy_runner import TEST, VALIDATION, ToyRegression, runner, toy_conf
 from mmlisa import config_path
 from mmlisa.training.runner import (
     CheckpointGuardHook,
+    _prepare,
     build_runner,
     check_channels,
     check_classes,
@@ -128,7 +129,7 @@ def test_weights_that_another_process_broke_are_not_saved(tmp_path):
         (dict(train=3), r"num_classes=2, but train_dataloader\.dataset has 3 classes"),
         (dict(val=3), r"num_classes=2, but val_dataloader\.dataset has 3 classes"),
         (dict(test=3), r"num_classes=2, but test_dataloader\.dataset has 3 classes"),
-        (dict(train=2, val=1), r"val_dataloader\.dataset: label 0 is 'class 1', and 'class 2'"),
+        (dict(train=2, val=1), r"val_dataloader\.dataset: label 0 is 'class 1', and 'class 2'.*a class without images"),
     ],
 )
 def test_classes_are_compared_before_the_first_iteration(tmp_path, monkeypatch, classes, message):
@@ -208,6 +209,16 @@ def test_the_callers_config_and_hooks_stay(tmp_path):
     # A test refuses what the training accepts.
     assert sorted(guards(build_runner(cfg, 0.9, same_shapes=True))) == [(0.3, False), (0.9, True)]
     assert all(Config.fromfile(dumped).custom_hooks == before.custom_hooks for dumped in tmp_path.glob("*.py"))
+
+
+def test_processes_on_cpus_look_for_unused_parameters_as_on_gpus(tmp_path, monkeypatch):
+    monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
+    monkeypatch.setattr("mmlisa.training.runner.get_device", lambda: "cpu")
+    wrapped = [
+        _prepare(Config(dict(launcher="pytorch", **options))).model_wrapper_cfg.find_unused_parameters
+        for options in ({}, dict(find_unused_parameters=True))
+    ]
+    assert wrapped == [False, True]
 
 
 def test_two_averages_are_refused(tmp_path):
