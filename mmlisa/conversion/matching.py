@@ -127,7 +127,8 @@ def match(published: Mapping[str, Tensor], backbone: nn.Module) -> Match:
     return Match(
         network,
         matched,
-        partial | fresh | partial,  # in this order, with the reasons of the partial ones
+        # A report begins with the partial ones. Those that do not fit are in fresh too, with a less exact reason.
+        partial | fresh | partial,
         unused=dict.fromkeys(dropped) | unused,
         resized=sum(tensor.numel() != sizes.get(name, -1) for name, tensor in matched.items()),
         share=sum(counts.values()) / sum(parameters.values()),

@@ -90,7 +90,7 @@ def apply_rules(rules: Rules, name: str) -> Names:
 # A classifier's head, in the names of mmpretrain's LinearClsHead and mmlisa.MlpClsHead.
 _HEAD: Rules = (
     (r"^head\.(?:fc\.|layers\.head\.)?(weight|bias)$", r"head.fc.\1"),  # mmpretrain's ViT has layers
-    (r"^head\.(linear|bn)\.", None),  # LeViT averages two heads with batch norms
+    (r"^head(\.(linear|bn)|_dist)\.", None),  # LeViT averages two heads with batch norms
     (r"^head\.norm\.", "head.pre_norm."),  # CAFormer's, and its hidden layer
     (r"^head\.fc\.(fc1|norm|fc2)\.", r"head.\1."),
 )

@@ -16,6 +16,7 @@ from torch import nn
 
 from helpers.networks import randomised
 from mmlisa.conversion import match, recognise
+from mmlisa.conversion.renaming import rename_heads
 from mmlisa.models import backbones
 from mmlisa.registry import MODELS
 
@@ -100,6 +101,11 @@ def test_positions_of_a_square_on_a_grid_that_is_none(size):
     biases = match(levit, ours).state[name.replace("attention_biases", "bias.attention_biases")]
     expected = torch.linspace(0, 13, width).expand(4, height, width)
     torch.testing.assert_close(biases.view(4, height, width), expected, rtol=0, atol=1e-4)
+
+
+def test_both_heads_of_levit_are_left_out():
+    names = ["backbone.a", "head.linear.weight", "head.bn.weight", "head_dist.linear.weight", "head_dist.bn.weight"]
+    assert rename_heads(dict.fromkeys(names, torch.ones(1))) == {}
 
 
 def test_other_families_and_widths():
