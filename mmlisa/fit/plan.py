@@ -5,7 +5,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
@@ -66,11 +66,19 @@ PRESETS: dict[str, dict[str, Preset]] = {
         "ivit-t": Preset("classifier_ivit_t_300e_imagenet.py", _CAFORMER, 1e-4, 64, 1000, 30),
     },
 }
-# Library, main metric, and sizes of images in training: the smallest and the largest, on a CPU and on a GPU.
+
+
+class _Task(NamedTuple):
+    library: str
+    metric: str
+    cpu_sides: tuple[int, int]  # smallest and largest size of images in training
+    gpu_sides: tuple[int, int]
+
+
 _TASKS = {
-    "detection": ("mmdet", "coco/bbox_mAP", ((192, 384), (512, 1333))),
-    "segmentation": ("mmseg", "mIoU", ((128, 320), (512, 1024))),
-    "classification": ("mmpretrain", "accuracy/top1", ((32, 128), (224, 224))),
+    "detection": _Task("mmdet", "coco/bbox_mAP", (192, 384), (512, 1333)),
+    "segmentation": _Task("mmseg", "mIoU", (128, 320), (512, 1024)),
+    "classification": _Task("mmpretrain", "accuracy/top1", (32, 128), (224, 224)),
 }
 _OBJECT = 48  # pixels after resizing; a quarter of the objects may be smaller
 _SMALL = 16  # pixels after resizing; detectors rarely find smaller objects
@@ -139,7 +147,7 @@ def _choose_preset(dataset: Dataset, options: Options, on_gpu: bool) -> tuple[Pr
 def _read_preset(path: str, task: str) -> Preset | None:
     """Return the recipe of a config; None if it is for another task."""
     cfg = Config.fromfile(path)
-    if cfg.get("default_scope") != _TASKS[task][0]:
+    if cfg.get("default_scope") != _TASKS[task].library:
         return None
     weights = cfg.get("load_from") or _published_source(cfg.model.backbone)
     batch = cfg.get("auto_scale_lr", {}).get("base_batch_size", cfg.train_dataloader.batch_size)
@@ -160,7 +168,7 @@ def _choose_side(dataset: Dataset, options: Options, on_gpu: bool) -> tuple[bool
     At this side, three quarters of the objects are large enough.
     """
     train, tile, device = dataset.split("train"), options.tile, "GPU" if on_gpu else "CPU"
-    lowest, highest = _TASKS[dataset.task][2][on_gpu]
+    lowest, highest = _TASKS[dataset.task].gpu_sides if on_gpu else _TASKS[dataset.task].cpu_sides
     longer, longest = (float(choose([max(sample.size) for sample in train])) for choose in (np.median, max))
     pairs = ((entry["bbox"], sample.size) for sample in train for entry in sample.counted())
     shares = [math.sqrt(box[2] * box[3]) / max(size) for box, size in pairs]
@@ -247,7 +255,7 @@ def write_configs(plan: Plan, dataset: Dataset, folder: Path) -> dict[str, str]:
         # The rates of the presets are for AdamW, that of a user's config is for its own optimizer.
         keeps_optimizer=optimizer.type == "AdamW" or optimizer.lr == plan.preset.rate,
         has_test=bool(dataset.split("test")),
-        metric_name=_TASKS[plan.task][1],
+        metric_name=_TASKS[plan.task].metric,
         most=max(1000, most),
         workers=min(8, max(0, (os.cpu_count() or 1) - 2)),
     )
