@@ -124,3 +124,5 @@ def test_layers():
         (SyncBatchNorm, True),
         (SyncBatchNorm, False),
     ]
+    network = backbones.LiSANet(dict(base="small", depths=(1, 1, 1, 1)), norm_cfg=dict(type="SyncBN"))
+    assert {type(stage.blocks[0].norm2) for stage in network.stages} == {SyncBatchNorm}

@@ -152,3 +152,10 @@ def test_mvitv2s_tables_reach_over_the_longer_side(image_size):
     found, square = (CastlingMViTv2(arch, image_size=size).state_dict() for size in (image_size, 128))
     assert {key: tensor.shape for key, tensor in found.items()} == {key: t.shape for key, t in square.items()}
     assert len(square["stages.1.downsample.attn.bias.rel_pos_w"]) == 2 * 16 - 1
+
+
+def test_mvitv2s_operators_have_the_pretraining_grid():
+    arch = dict(base="tiny", depths=(1, 2, 1, 1), channels=16)
+    stages = CastlingMViTv2(arch, image_size=(200, 136), attention=dict(type="LiSA")).stages
+    assert stages[0].blocks[0].attn.kernel_b.shape[1:] == (50, 34)
+    assert stages[1].blocks[0].attn.kernel_b.shape[1:] == (25, 17)

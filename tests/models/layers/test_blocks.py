@@ -1,11 +1,13 @@
 """Tensors that branches save for the backward pass, hooks inside of them, and the block around them."""
 
+import weakref
+
 import pytest
 import torch
 from torch import nn
 
 from mmlisa.models.backbones.hvit3 import ShortcutConvMlp
-from mmlisa.models.layers.blocks import LayerNorm, Mlp, SepConv, StarReLU
+from mmlisa.models.layers.blocks import Block, LayerNorm, Mlp, SepConv, StarReLU
 
 # A branch, and the numbers per token that linear layers return in it.
 BRANCHES = {
@@ -118,3 +120,20 @@ def test_star_relu_keeps_the_type_and_scales_before_it_squares():
     nn.init.constant_(layer.scale, 1e-3)
     x = torch.tensor([300.0, -1.0], dtype=torch.float16)  # 300² is beyond fp16
     torch.testing.assert_close(layer(x), torch.tensor([90.0, 0.0], dtype=torch.float16))
+
+
+@torch.no_grad()
+def test_no_branch_outlives_its_sum():
+    """On a large map, a tensor of tokens has megabytes: one that lives on through the MLP raises the network's peak."""
+    results = []
+
+    class Branch(nn.Module):
+        def forward(self, x, grid):
+            assert all(result() is None for result in results)
+            results.append(weakref.ref(y := x + 1))
+            return y
+
+    block = Block(2, Branch(), mlp_ratio=1)
+    block.mlp = Branch()
+    block(torch.zeros(1, 4, 2), (2, 2))
+    assert len(results) == 2
