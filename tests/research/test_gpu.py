@@ -7,6 +7,7 @@ from contextlib import nullcontext
 from functools import partial
 from inspect import isfunction
 from itertools import chain, islice, repeat
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -98,6 +99,30 @@ def test_exceptions_and_rows_after_the_deadline_are_named_and_an_interrupt_ends_
     assert fill(dict, deadline=0) == [dict(table="t", error=gpu.LATE)]
     with pytest.raises(KeyboardInterrupt):
         fill(partial(fail, KeyboardInterrupt()))
+
+
+def test_a_gpus_time_lies_between_events_after_the_warm_up(monkeypatch):
+    log = []
+
+    class Event:
+        def __init__(self, enable_timing):
+            assert enable_timing
+
+        def record(self):
+            log.append("record")
+
+        def synchronize(self):
+            log.append("wait")
+
+        def elapsed_time(self, end):
+            return 3.0
+
+    fake = SimpleNamespace(Event=Event, synchronize=lambda: log.append("synchronize"))
+    monkeypatch.setattr(torch, "cuda", fake)
+    (row,) = benchmark.time_in_turns({"a": lambda: log.append("call")}, rounds=1, device="cuda", sample=0.006).values()
+    one, two = (["synchronize", "record", *["call"] * calls, "record", "wait"] for calls in (1, 2))
+    assert log == ["call"] * 3 + one + two
+    assert row["seconds"] == pytest.approx(1.5e-3)
 
 
 def test_ratios_and_the_fastest_backend(monkeypatch):

@@ -7,7 +7,7 @@ from torch import nn
 from mmlisa.models.attention import LiSA, build_attention
 from mmlisa.models.backbones import LiSANet
 from research import paper_tables
-from research.conventions import count
+from research.conventions import CONVENTIONS, Counts, count
 from research.paper_tables import evaluate, load_table, to_markdown
 
 # Cells, and those that agree, differ for a known reason, differ without explanation, and cannot be compared. One unexplained cell
@@ -46,12 +46,15 @@ SIZES = {
 
 @pytest.mark.parametrize("name", SIZES)
 def test_sizes_of_lisanets(name):
+    """And the MLP ratios: the journal's pyramids have those of appendix A.1, the other networks 4."""
     with torch.device("meta"):
         stages = [list(stage.blocks) for stage in LiSANet(name).stages]
     attentions = [stage[0].attn for stage in stages if isinstance(stage[0].attn, LiSA)]
     widths = tuple(stage[0].norm1.weight.numel() for stage in stages)
     (patterns,) = {attention.kernel_b.shape[0] for attention in attentions}
     assert (tuple(map(len, stages)), widths, tuple(a.num_heads for a in attentions), patterns) == SIZES[name]
+    ratios = (4, 4, 3, 3) if name.endswith(("small", "base")) and "v1" not in name else (4, 4, 4, 4)
+    assert [stage[0].mlp.fc1.out_features for stage in stages] == [r * w for r, w in zip(ratios, widths, strict=False)]
 
 
 @pytest.mark.parametrize(
@@ -97,3 +100,29 @@ def test_lisa_has_the_papers_count_however_it_is_evaluated(kernel_size, work):
     projections = 4 * 32 * 32 * 32
     assert counts.work["product"] - projections == work["product"]
     assert counts.work.get("fft", 0) == work["fft"]
+
+
+@pytest.mark.parametrize(
+    ("layer", "shape", "work"),
+    [
+        (nn.Linear(8, 16), (2, 5, 8), dict(product=2 * 5 * 8 * 16, bias=2 * 5 * 16)),
+        (nn.Conv2d(6, 4, 3, stride=2, groups=2), (1, 6, 9, 9), dict(product=4 * 16 * 3 * 9, bias=4 * 16)),
+        (nn.ConvTranspose2d(6, 4, 2, stride=2), (1, 6, 5, 5), dict(product=6 * 25 * 4 * 4, bias=4 * 100)),
+        (nn.Sequential(nn.LayerNorm(8), nn.BatchNorm1d(5)), (2, 5, 8), dict(norm=160)),
+        (nn.Sequential(nn.ReLU(inplace=True), nn.Hardswish(), nn.GELU()), (2, 7), dict(activation=42)),
+    ],
+)
+def test_work_of_layers(layer, shape, work):
+    counts = count(layer.to("meta"), torch.empty(*shape, device="meta"))
+    assert {kind: number for kind, number in counts.work.items() if number} == work
+
+
+def test_conventions():
+    model = nn.Sequential(nn.Conv2d(3, 4, 1), nn.BatchNorm2d(4), nn.ReLU()).to("meta")
+    counts = count(model, torch.empty(1, 3, 2, 2, device="meta"))
+    assert CONVENTIONS["products"].macs(counts) == 4 * 4 * 3
+    assert CONVENTIONS["all layers"].macs(counts) == 4 * 4 * 3 + 16 + 2 * 16 + 16
+    assert CONVENTIONS["all layers"].params(counts) == 12 + 4 + 8
+    assert CONVENTIONS["weights"].params(counts) == 12
+    transforms = Counts(dict(fft=5, product=2), 0, 0)
+    assert [CONVENTIONS[name].macs(transforms) for name in ("products", "products+fft")] == [2, 7]
