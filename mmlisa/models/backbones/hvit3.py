@@ -45,7 +45,10 @@ class ViT3Block(nn.Module):
 
 @MODELS.register_module()
 class HViT3(MILA):
-    """H-ViT³-T / -S / -B: ViT³'s blocks on MILA's layout. Paper's drop path on ImageNet: 0.2 (T), 0.4 (S), 0.6 (B)."""
+    """H-ViT³-T / -S / -B: ViT³'s blocks on MILA's layout. Nothing depends on the pretraining resolution.
+
+    Paper's drop path on ImageNet: 0.2 (T), 0.4 (S), 0.6 (B).
+    """
 
     stem_shortcut = False
     last_norm = nn.BatchNorm1d

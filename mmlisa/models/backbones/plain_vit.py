@@ -26,6 +26,8 @@ class PlainViT(Backbone):
         out_indices: blocks whose outputs are returned; the last by default, None for all.
     """
 
+    num_extra_tokens = 1  # the class token
+
     def __init__(
         self,
         arch: str | dict[str, Any] | None = None,
@@ -63,7 +65,6 @@ class PlainViT(Backbone):
         last = [self.norm] if stage == self.num_stages else []
         return [*super().stage_modules(stage), *last]
 
-    num_extra_tokens = 1  # the class token
     # Names in timm and published weights.
     feature_indices = (-3, -2, -1)  # as timm's ViTs
     published: ClassVar[dict[Network, Rules]] = dict.fromkeys(DEIT, DEIT_RULES)

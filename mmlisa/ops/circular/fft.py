@@ -50,6 +50,7 @@ def register_gradients(forward: Any, backward: Any, like: Callable[..., Tensor],
         others: arguments after the first four, without a gradient.
     """
     forward.register_fake(like)
+    # Contiguous: with other strides than the gradients have, compiled code would read them in a wrong order.
     backward.register_fake(lambda grad, *inputs: tuple(x.new_empty(x.shape) for x in inputs))
     forward.register_autograd(
         lambda ctx, grad: (*backward(grad, *ctx.saved_tensors), *[None] * others),
