@@ -28,6 +28,7 @@ _METHODS = {
     *("predict_by_feat", "_predict_by_feat_single", "_bbox_post_process", "regress_by_class"),
     *("predict_bbox", "predict_mask", "_bbox_forward", "_mask_forward"),
 }
+_PLAIN = ("SingleStageDetector", "TwoStageDetector", "DetectionTransformer")
 _TRANSFORMERS = ("DETR", "ConditionalDETR", "DABDETR", "DeformableDETR", "DINO")
 
 
@@ -47,6 +48,10 @@ def find_detector(model: nn.Module) -> Callable[..., tuple[Tensor, ...]]:
         unlike += [each for each in _stages_of(head.bbox_roi_extractor) if type(each).__name__ != "SingleRoIExtractor"]
         if _predictor(getattr(model, "rpn_head", None)) != "RPNHead":
             unlike.append(getattr(model, "rpn_head", model))  # Fast R-CNN has none
+        if _predictor(head, {"predict"}) != "BaseRoIHead":  # Trident's merges branches
+            unlike.append(head)
+    if find and _predictor(model, {"predict"}) not in _PLAIN:  # such as a panoptic one's
+        unlike.append(model)
     if find is transformer and _predictor(model, {"pre_decoder"}) not in _TRANSFORMERS:
         unlike.append(model)
     losses = [getattr(each, "loss_cls", None) for each in classifiers]
@@ -235,9 +240,8 @@ def _dense_candidates(
         score = _rows_of(logits, head.cls_out_channels)
         score = cut(score.sigmoid() if head.use_sigmoid_cls else score.softmax(dim=1)[:, :-1], exact=True)
         classes = score.shape[1]
-        if (
-            kind == "PicoHead"
-        ):  # keeps all classes of the best priors; other heads, the best pairs of a prior and a class
+        # PicoHead keeps all classes of the best priors, other heads the best pairs of a prior and a class.
+        if kind == "PicoHead":
             best, row = _top_or_all(score.amax(dim=1), nms_pre)
             best = torch.where(best[:, None] == NOTHING, NOTHING, score[row]).flatten()
             index = (row[:, None] * classes + torch.arange(classes, device=score.device)).flatten()

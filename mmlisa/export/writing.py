@@ -228,7 +228,7 @@ def padding_effect(module: EndToEnd, size: Sequence[int]) -> tuple[float, float]
     """
     prepare, network = module.preprocess, Exportable(module.model)
     coarse = torch.rand(1, 3, 8, 8, generator=torch.Generator().manual_seed(0)) * 4 - 2
-    image = F.interpolate(coarse, (max(size[0] // 64 * 32, 32), size[1]), mode="bilinear")
+    image = F.interpolate(coarse, (max(size[0] // 64 * 32, min(32, size[0])), size[1]), mode="bilinear")
     maps = []
     for height in (image.shape[2], size[0]):  # without and with the padding, each rounded up to the divisor
         pads = (0, -size[1] % prepare.divisor, 0, height - image.shape[2] + -height % prepare.divisor)

@@ -87,6 +87,8 @@ def predict_pictures(
     Raises:
         FileNotFoundError: a folder without inputs.
     """
+    if isinstance(model, runtime.Model) and model.task == "video":
+        raise UserError(f"{model.path!r} classifies clips: call run() with an array of shape {model.shape}")
     classes = Classes(getattr(model, "metainfo", {"classes": model.classes}))
     takes_clips = getattr(model, "takes_clips", False)
     suffixes = VIDEO_SUFFIXES if takes_clips else IMAGE_SUFFIXES

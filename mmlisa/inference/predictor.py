@@ -134,10 +134,14 @@ def check_exported_classes(runner: Runner) -> None:
 
 
 def exported_config(cfg: Config, path: str | Path, **tiles: Any) -> Config:
-    """Return a copy of a config that tests an exported file in the place of its model; ``tiles``: :class:`ExportedModel`."""
+    """Return a copy of a config that tests an exported file in the place of its model; ``tiles``: :class:`ExportedModel`.
+
+    Its work dir is a folder of its own: MMEngine's runner would overwrite the config in that of the training.
+    """
     cfg = deepcopy(cfg)
     cfg.model = dict(type="mmlisa.ExportedModel", path=str(path), **tiles)
     cfg.load_from, cfg.resume = None, False
+    cfg.work_dir = str(Path(cfg.get("work_dir") or "work_dirs") / Path(path).stem)
     cfg.data_preprocessor = None  # MMEngine's runner would pass it to the exported model
     return cfg
 

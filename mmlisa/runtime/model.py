@@ -62,6 +62,10 @@ class Model:
         self.metadata = {key[7:]: json.loads(value) for key, value in metadata.items() if key.startswith("mmlisa_")}
         self.path, self.shape, self.run = str(path), list(shape), run
         self.task, self.classes = self.metadata["task"], self.metadata["classes"]
+        if unknown := {name for name, _ in self.metadata["steps"]} - STEPS.keys():
+            raise InputError(
+                f"{self.path!r} has the steps {sorted(unknown)}, which this version lacks; export it again"
+            )
 
     def predict(
         self, image: Any, score_threshold: float | None = None, *, tile: int | None = None, overlap: float | None = None

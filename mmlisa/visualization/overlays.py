@@ -97,7 +97,8 @@ def draw_prediction(
         side: longer side of the drawing, or of each of the two; if None, at least :data:`LONGER_SIDE`.
     """
     canvas, scale = _resize(picture, side)
-    if not any(name in sample for name in ("gt_instances", "gt_sem_seg", "gt_label")):
+    # mmdet's samples have gt_instances without annotations, too.
+    if not len(sample.get("gt_instances", ())) and not any(name in sample for name in ("gt_sem_seg", "gt_label")):
         return _panel(canvas, scale, sample, "pred", classes, score_threshold)
     if "pred_label" in sample:
         titles = {"gt": "annotation", "pred": "prediction"}

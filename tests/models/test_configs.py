@@ -41,7 +41,7 @@ NETWORKS = [
 ]
 
 
-@pytest.mark.parametrize("name", HEADS.keys() & set(backbones.__all__))
+@pytest.mark.parametrize("name", sorted(HEADS.keys() & set(backbones.__all__)))
 def test_channels_of_a_head(name):
     for arch in getattr(backbones, name).arch_settings:
         resolved = getattr(backbones, name).resolve_arch(arch)

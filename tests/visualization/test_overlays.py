@@ -144,6 +144,8 @@ def test_beside_annotations_small_objects_are_named_below():
     """Text would cover them; the other object has its text above."""
     sample = detections([(20, 20, 28, 28), (60, 60, 120, 120)], [0, 1], [0.9, 0.9])
     sample.gt_instances = InstanceData(bboxes=torch.zeros(0, 4), labels=torch.zeros(0, dtype=int))
+    assert draw_prediction(GREY, sample, CLASSES, side=320).shape[1] == 320, "no annotation is known"
+    sample.gt_instances = InstanceData(bboxes=torch.tensor([[60.0, 60, 120, 120]]), labels=torch.tensor([1]))
     drawing = draw_prediction(GREY, sample, CLASSES, side=320)
     assert drawing.shape[1] == 2 * 320 + 8
     picture, strip = drawing[:320, 328:], drawing[320:, 328:]
