@@ -28,7 +28,8 @@ _METHODS = {
     *("predict_by_feat", "_predict_by_feat_single", "_bbox_post_process", "regress_by_class"),
     *("predict_bbox", "predict_mask", "_bbox_forward", "_mask_forward"),
 }
-_PLAIN = ("SingleStageDetector", "TwoStageDetector", "DetectionTransformer")
+# Classes whose predict joins the parts of a detector without further results; a part without one is called in them.
+_PLAIN = ("SingleStageDetector", "TwoStageDetector", "DetectionTransformer", "BaseRoIHead", "")
 _TRANSFORMERS = ("DETR", "ConditionalDETR", "DABDETR", "DeformableDETR", "DINO")
 
 
@@ -48,7 +49,7 @@ def find_detector(model: nn.Module) -> Callable[..., tuple[Tensor, ...]]:
         unlike += [each for each in _stages_of(head.bbox_roi_extractor) if type(each).__name__ != "SingleRoIExtractor"]
         if _predictor(getattr(model, "rpn_head", None)) != "RPNHead":
             unlike.append(getattr(model, "rpn_head", model))  # Fast R-CNN has none
-        if _predictor(head, {"predict"}) != "BaseRoIHead":  # Trident's merges branches
+        if _predictor(head, {"predict"}) not in _PLAIN:  # Trident's merges branches
             unlike.append(head)
     if find and _predictor(model, {"predict"}) not in _PLAIN:  # such as a panoptic one's
         unlike.append(model)

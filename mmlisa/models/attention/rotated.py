@@ -28,6 +28,23 @@ class MILAAttention(nn.Module):
         return join_heads(mila(query, key, value, grid)) + self.lepe(x, grid)
 
 
+class GatedProjection(nn.Module):
+    """``Linear(Linear(x) * y)``: the projection of an operator's result ``y`` behind a gate that depends on its input ``x``.
+
+    The gate grows with the input, and so does what it multiplies: under fp16 the product is taken and projected in fp32.
+    """
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.gate, self.proj = nn.Linear(channels, channels), nn.Linear(channels, channels)
+
+    def forward(self, x: Tensor, y: Tensor) -> Tensor:
+        gate = self.gate(x)
+        context, dtype = beyond_fp16(x, self)
+        with context:
+            return self.proj(gate.to(dtype) * y.to(dtype))
+
+
 class GatedLinearAttention(HeadedAttention):
     """Base of RALA and MALA: ``proj(gate(x) * (attend(q, k, v) + LePE(v)))`` with ``q, k, v = qkv(x)``.
 
@@ -39,16 +56,12 @@ class GatedLinearAttention(HeadedAttention):
     ) -> None:
         super().__init__(channels, num_heads, grid=grid, qkv_bias=qkv_bias, proj_bias=None)
         self.lepe = LePE(channels, lepe_kernel_size)
-        self.output = nn.ModuleDict({name: nn.Linear(channels, channels) for name in ("gate", "proj")})
+        self.output = GatedProjection(channels)
 
     def mix(self, x: Tensor, grid: Sequence[int]) -> Tensor:
         query, key, value = self.qkv(x).chunk(3, dim=2)
         y = self.attend(*(split_heads(t, self.num_heads) for t in (query, key, value)), grid)
-        y, gate = join_heads(y) + self.lepe(value, grid), self.output["gate"](x)
-        # The gate grows with the input, and so does what it multiplies: under fp16 it is multiplied and projected in fp32.
-        context, dtype = beyond_fp16(x, self.output)
-        with context:
-            return self.output["proj"](gate.to(dtype) * y.to(dtype))
+        return self.output(x, join_heads(y) + self.lepe(value, grid))
 
 
 @MODELS.register_module()

@@ -235,7 +235,7 @@ def test_inline(prefix):
 def test_gated(name):
     operator, x = build(f"{name.upper()}Attention", channels=16), tokens(channels=16)
     y = joined(getattr(ops, name)(*heads(operator.qkv(x)), GRID)) + operator.lepe(operator.qkv(x)[..., 32:], GRID)
-    torch.testing.assert_close(operator(x, GRID), operator.output["proj"](operator.output["gate"](x) * y))
+    torch.testing.assert_close(operator(x, GRID), operator.output.proj(operator.output.gate(x) * y))
 
 
 @pytest.mark.parametrize(
