@@ -125,8 +125,13 @@ SHARED: dict[str, dict[str, Any]] = {
         metavar="KEY=VALUE",
         help="override config entries: optim_wrapper.optimizer.lr=1e-4, custom_hooks.0.priority=LOW, KEY=[1,2]",
     ),
-    "--min-matched": dict(
-        type=fraction, default=0.9, help="share of the model that the checkpoint must hold (default: %(default)s)"
+    "--may-differ": dict(
+        nargs="+",
+        action="extend",
+        default=[],
+        metavar="NAME",
+        help="parts, entries or options of the backbone that need not agree with the checkpoint: roi_head.mask_head, "
+        "'backbone.norm*', backbone.attention",
     ),
     "--device": dict(
         choices=("cpu", "cuda"), help="default: a GPU if there is one; CUDA_VISIBLE_DEVICES chooses among several"

@@ -77,9 +77,10 @@ def main(args: argparse.Namespace) -> None:
     half, file = DEMO / "model.pth", DEMO / "model.json"
     is_shipped = half.exists() and half.samefile(args.checkpoint)
     if not is_shipped:
-        save_checkpoint({"state_dict": state, "meta": {"dataset_meta": loaded["meta"]["dataset_meta"]}}, half)
+        meta = {key: loaded["meta"][key] for key in ("dataset_meta", "backbone")}
+        save_checkpoint({"state_dict": state, "meta": meta}, half)
     cfg = load_config(DEMO_CONFIG, options={"load_from": str(half)})
-    metrics = build_runner(cfg, 1.0, verbose=False).test()
+    metrics = build_runner(cfg, whole=True, verbose=False).test()
     with tempfile.TemporaryDirectory() as folder:
         exported = Path(folder) / "model.onnx"
         cli.main(["export", DEMO_CONFIG, str(half), str(exported)])

@@ -33,9 +33,9 @@ def main(args: argparse.Namespace) -> None:
 
         backbone = load_config(args.inflate).model.backbone.to_dict()
         model = build_model(Config(dict(model=dict(backbone, init_cfg=None), default_scope="mmlisa")))
-        weights = inflate(below_prefix(read(args.source, args.ema), "backbone."), model)
+        weights = inflate(below_prefix(read(args.source, args.ema)["state_dict"], "backbone."), model)
         state_dict = {f"backbone.{name}": tensor for name, tensor in weights.items()}
-        checkpoint = {"state_dict": state_dict, "meta": {"backbone": backbone}}
+        checkpoint = {"state_dict": state_dict, "meta": {"backbone": model.settings()}}
         report = f"inflated: all {len(weights)} weights of the backbone; the video's head starts fresh"
     else:
         checkpoint, report = convert_published(args.source, to=args.to, ema=args.ema, head=args.head)

@@ -26,7 +26,7 @@ def parser() -> argparse.ArgumentParser:
     add("--dynamic", action="store_true", help="leave H and W free; --size is the example")
     add("--raw", action="store_true", help="write the maps of the head instead of the results")
     add("--uint8", action="store_true", help="input has integers from 0 to 255: normalise in the file")
-    cli.add_shared(arguments, "--min-matched")
+    cli.add_shared(arguments, "--may-differ")
     return arguments
 
 
@@ -48,9 +48,8 @@ def main(args: argparse.Namespace) -> None:
     if not args.verbose:
         import_quietly(whole.get("default_scope"))
     from mmlisa import export
-    from mmlisa.checkpoints import load_weights, use_safe_loader
+    from mmlisa.checkpoints import load_weights, saved_metainfo, use_safe_loader
     from mmlisa.inference.tiled import plain_config
-    from mmlisa.training.runner import check_shapes, saved_metainfo
 
     use_safe_loader()
     cfg, tiles = plain_config(whole)
@@ -69,8 +68,7 @@ def main(args: argparse.Namespace) -> None:
             )
     metainfo = {}
     if args.checkpoint:
-        loaded = load_weights(model, args.checkpoint, args.min_matched)
-        check_shapes(model, loaded, args.checkpoint)
+        loaded = load_weights(model, args.checkpoint, args.may_differ)
         metainfo = saved_metainfo(loaded)
     metadata = None if args.raw else export.describe(cfg, module, metainfo, **tiles)
     if args.dynamic and 3 in (len(args.size or ()), len(fixed or ())):

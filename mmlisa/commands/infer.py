@@ -24,7 +24,7 @@ def parser() -> argparse.ArgumentParser:
     add("--json", type=Path, metavar="FILE", help="write the predictions as data (docs/pictures.md)")
     add("--score-thr", type=cli.fraction, default=0.3, help="lowest score kept (default: %(default)s)")
     add("--amp", action="store_true", help="half precision (docs/anywhere.md)")
-    cli.add_shared(arguments, "--tile", "--overlap", "--cfg-options", "--device", "--min-matched")
+    cli.add_shared(arguments, "--tile", "--overlap", "--cfg-options", "--device", "--may-differ")
     return arguments
 
 
@@ -64,7 +64,7 @@ def main(args: argparse.Namespace) -> None:
         model = runtime.load(checkpoint)
     else:
         cfg = tile_config(cfg, args.tile, args.overlap)
-        model = Predictor(cfg, checkpoint, device=args.device, min_matched=args.min_matched)
+        model = Predictor(cfg, checkpoint, device=args.device, may_differ=args.may_differ)
         if args.amp:
             use_half(model.model)
     done, failed = predict_pictures(model, images, args.out_dir, args.score_thr, **options)

@@ -18,7 +18,7 @@ def parser() -> argparse.ArgumentParser:
     add("--show-dir", help="write pictures of the predictions")
     add("--amp", action="store_true", help="half precision (docs/anywhere.md)")
     add("--tta", action="store_true", help="test-time augmentation")
-    cli.add_shared(arguments, "--tile", "--overlap", "--min-matched", "--launcher", "--local_rank --local-rank")
+    cli.add_shared(arguments, "--tile", "--overlap", "--may-differ", "--launcher", "--local_rank --local-rank")
     return arguments
 
 
@@ -52,7 +52,7 @@ def main(args: argparse.Namespace) -> None:
         cfg = exported_config(cfg, args.checkpoint, tile=args.tile, overlap=args.overlap)
     else:
         cfg = tile_config(cfg, args.tile, args.overlap)
-    runner = build_runner(cfg, args.min_matched, same_shapes=True, verbose=args.verbose)
+    runner = build_runner(cfg, may_differ=args.may_differ, whole=True, verbose=args.verbose)
     if exported:
         check_exported_classes(runner)
     else:

@@ -32,7 +32,7 @@ def parser() -> argparse.ArgumentParser:
     add("--batch", type=cli.positive_int, metavar="N", help="images a step and process")
     add("--auto-scale-lr", action="store_true", help="scale the learning rate with the total batch")
     cli.add_shared(arguments, "--launcher", "--local_rank --local-rank")
-    cli.add_shared(arguments, "--min-matched", default=0.5)
+    cli.add_shared(arguments, "--may-differ")
     return arguments
 
 
@@ -52,7 +52,7 @@ def main(args: argparse.Namespace) -> None:
     from mmlisa.training.runner import build_runner, train
 
     use_safe_loader()
-    runner = build_runner(cfg, args.min_matched, verbose=args.verbose)
+    runner = build_runner(cfg, may_differ=args.may_differ, verbose=args.verbose)
     for warning in (config.warn_of_random_backbone(cfg), config.warn_of_batch(cfg, runner.world_size)):
         if warning:
             runner.logger.warning(warning)

@@ -24,7 +24,7 @@ def parser() -> argparse.ArgumentParser:
     add("--size", type=cli.positive_int, nargs=2, metavar=("H", "W"), help="size the image is resized to")
     add("--out-dir", type=Path, default="work_dirs/visualize", help="folder of the pictures (default: %(default)s)")
     add("--matrices", action="store_true", help="also draw whole attention matrices; of small images")
-    cli.add_shared(arguments, "--min-matched")
+    cli.add_shared(arguments, "--may-differ")
     return arguments
 
 
@@ -41,7 +41,7 @@ def main(args: argparse.Namespace) -> None:
     from PIL import Image
 
     from mmlisa import runtime
-    from mmlisa.checkpoints import load_weights, use_safe_loader
+    from mmlisa.checkpoints import fresh_in_a_start, load_checkpoint, read_checkpoint, use_safe_loader
     from mmlisa.training.config import build_model, load_config, parse_options
     from mmlisa.visualization import kernels as figures
 
@@ -58,7 +58,9 @@ def main(args: argparse.Namespace) -> None:
         config, *checkpoint = (word for word in model if word not in options)
         network = build_model(load_config(config, options=parse_options(options))).eval()
         for file in checkpoint:
-            load_weights(network, file, args.min_matched)
+            weights = read_checkpoint(file)
+            # The figures show the backbone only, as a training starts from it.
+            load_checkpoint(network, weights, file, [*args.may_differ, *fresh_in_a_start(network, weights)])
         # OpenMMLab's pipelines read BGR. What the preprocessor pads is cut off, so that the grid covers the picture.
         data = network.data_preprocessor({"inputs": [picture.flip(0)], "data_samples": None})
         image = data["inputs"][0, :, : picture.shape[1], : picture.shape[2]]

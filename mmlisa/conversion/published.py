@@ -1,22 +1,24 @@
 """Initialization from published weights: ``init_cfg=dict(type='mmlisa.PublishedWeights', source='timm:…')``."""
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import torch
 from mmengine.logging import print_log
 from mmengine.model import update_init_info
 from torch import Tensor, nn
 
-from mmlisa.checkpoints import below_prefix, load_state_dict, match_report
+from mmlisa.checkpoints import below_prefix, fresh_in_a_start, load_checkpoint
 from mmlisa.errors import UserError
 from mmlisa.models.feature_maps import backbone_class
 from mmlisa.registry import WEIGHT_INITIALIZERS
 
-from .matching import closest, fit, match
+from .matching import NO_COUNTERPART, VALUE_ONLY, closest, fit, match
 from .reading import read
 from .renaming import find_network, recognise, rename_heads
 
-_SAME = 0.9  # share of a backbone's entries; more than any related network has under the same names
+_SAME = 0.9  # share of a backbone's names, without indices; more than any related network has
 
 
 @WEIGHT_INITIALIZERS.register_module()
@@ -30,18 +32,23 @@ class PublishedWeights:
     Args:
         source: see :func:`mmlisa.conversion.read`.
         ema: True for the averaged weights of the file, False for the others; see :func:`mmlisa.conversion.read`.
-        min_matched: smallest share of the backbone's parameters that the source must fill, from 0 to 1.
+        min_matched: smallest share of the backbone's parameters that another network must fill, from 0 to 1.
+        may_differ: parts, entries or options in which a checkpoint of the backbone's own kind may differ; see
+            :func:`mmlisa.checkpoints.judge`.
 
     Raises:
         UserError: an unknown source, or one that does not fit the backbone.
         ConnectionError: the weights cannot be downloaded.
     """
 
-    def __init__(self, source: str, ema: bool | None = None, min_matched: float = 0.0) -> None:
-        self.source, self.ema, self.min_matched = source, ema, min_matched
+    def __init__(
+        self, source: str, ema: bool | None = None, min_matched: float = 0.0, may_differ: Sequence[str] = ()
+    ) -> None:
+        self.source, self.ema, self.min_matched, self.may_differ = source, ema, min_matched, may_differ
 
     def __call__(self, module: nn.Module) -> None:
-        state = read(self.source, self.ema)
+        content = read(self.source, self.ema)
+        state, meta = content["state_dict"], content["meta"]
         backbone = getattr(module, "backbone", None)
         if hasattr(module, "_params_init_info"):  # MMEngine would initialize the parts after this
             for child in module.children():
@@ -50,15 +57,18 @@ class PublishedWeights:
         weights = below_prefix(state, "backbone.")
         if backbone is None:
             weights = weights or state
-            if match_report(module, weights)[0] >= _SAME:
-                load_state_dict(module, weights, self.source, _SAME)
+            if _is_own(module, weights, meta):
+                self._load_own(module, {"state_dict": weights, "meta": meta})
             else:
                 self._load_backbone(module, weights)
-        elif match_report(backbone, weights)[0] >= 0.5 or not find_network(weights or state, type(backbone)):
-            load_state_dict(module, state, self.source)
+        elif _is_own(backbone, weights, meta) or not find_network(weights or state, type(backbone)):
+            self._load_own(module, content)
         else:
             self._load_backbone(backbone, weights or state)
             _load_heads(module, rename_heads(state))
+
+    def _load_own(self, module: nn.Module, content: Mapping[str, Any]) -> None:
+        load_checkpoint(module, content, self.source, [*self.may_differ, *fresh_in_a_start(module, content)])
 
     def _load_backbone(self, backbone: nn.Module, state: Mapping[str, Tensor]) -> None:
         matched, name = match(state, backbone), type(backbone).__name__
@@ -70,6 +80,15 @@ class PublishedWeights:
         print_log(f"{name} starts from {self.source}: {matched.report()}", logger="current")
         if hasattr(backbone, "_params_init_info"):
             update_init_info(backbone, f"PublishedWeights: from {self.source}")
+
+
+def _is_own(backbone: nn.Module, state: Mapping[str, Tensor], meta: Any) -> bool:
+    """Return whether a file holds a backbone of the same class, of whatever size, under the names of this package."""
+    stated = meta.get("backbone") if isinstance(meta, Mapping) else None
+    if isinstance(stated, Mapping):
+        return str(stated.get("type")).removeprefix("mmlisa.") == type(backbone).__name__
+    ours = {re.sub(r"\d+", "*", name) for name in backbone.state_dict()}
+    return len(ours & {re.sub(r"\d+", "*", name) for name in state}) >= _SAME * len(ours)
 
 
 def _load_heads(model: nn.Module, state: Mapping[str, Tensor]) -> None:
@@ -94,13 +113,13 @@ def convert_published(
             itself is always converted.
 
     Returns:
-        A checkpoint, with the backbone's weights under ``backbone.*``, the neck and heads of the file and the backbone's config
-        under ``meta``, and a report.
+        A checkpoint, with the backbone's weights under ``backbone.*``, the neck and heads of the file, in ``meta`` the settings
+        of the backbone and the entries that the file lacks (``fresh``), and a report.
 
     Raises:
         UserError: an unknown source, backbone or arch, no matching weights, or a whole network of another size.
     """
-    whole = read(source, ema)
+    whole = read(source, ema)["state_dict"]
     state = below_prefix(whole, "backbone.") or whole
     network = recognise(state)
     is_whole = head or network.is_ours
@@ -119,6 +138,8 @@ def convert_published(
     if is_whole:
         matched.check_size(name)
     weights = {f"backbone.{name}": tensor.contiguous() for name, tensor in matched.state.items()}
-    config = dict(type=f"mmlisa.{host.__name__}", arch=arch, **(host.classifier if is_classifier else {}))
+    with torch.device("meta"):
+        settings = host(arch).settings()
+    fresh = [f"backbone.{name}" for name, why in matched.fresh.items() if why in (NO_COUNTERPART, VALUE_ONLY)]
     report = f"for {name} - {matched.report()}\n  with {len(heads)} tensors of necks and heads"
-    return {"state_dict": weights | heads, "meta": {"backbone": config}}, report
+    return {"state_dict": weights | heads, "meta": {"backbone": settings, "fresh": fresh}}, report

@@ -29,8 +29,10 @@ from .renaming import known_networks
 _MMENGINES = "ema_state_dict"  # holds the weights without averaging: MMEngine exchanges the two when it saves
 
 
-def read(source: str | Mapping[str, Any], ema: bool | None = None) -> dict[str, Tensor]:
-    """Return the weights of a source under the names they have there, without the prefixes of parallel models.
+def read(source: str | Mapping[str, Any], ema: bool | None = None) -> dict[str, Any]:
+    """Return the weights of a source and its ``meta``, as ``{"state_dict": …, "meta": …}``.
+
+    The weights have the names of the source, without the prefixes of parallel models.
 
     Half-precision weights are converted to single precision.
 
@@ -68,7 +70,7 @@ def read(source: str | Mapping[str, Any], ema: bool | None = None) -> dict[str, 
     for name, tensor in state.items():
         if not tensor.is_meta and not tensor.isfinite().all():
             raise CheckpointError(f"{name} of {filename} is not finite")
-    return state
+    return {"state_dict": state, "meta": content.get("meta")}
 
 
 def known_sources() -> list[str]:

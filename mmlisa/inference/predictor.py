@@ -1,5 +1,6 @@
 """Checkpoints with the interface of exported files, exported files in MMEngine's runners, predictions as data samples."""
 
+from collections.abc import Sequence
 from copy import deepcopy
 from functools import partial
 from itertools import zip_longest
@@ -17,14 +18,14 @@ from mmengine.runner import Runner
 from mmengine.structures import BaseDataElement, InstanceData, PixelData
 
 from mmlisa import runtime
-from mmlisa.checkpoints import load_weights
+from mmlisa.checkpoints import load_weights, saved_metainfo
 from mmlisa.classes import Classes
 from mmlisa.errors import UserError
 from mmlisa.inference.faster import optimize_for_cpu, use_half
 from mmlisa.registry import MODELS
 from mmlisa.runtime import Prediction, read_image
 from mmlisa.training.config import build_model, find_metainfo, find_test_pipeline, innermost_dataset, type_name
-from mmlisa.training.runner import check_channels, check_shapes, classes_of, saved_metainfo
+from mmlisa.training.runner import check_channels, classes_of
 
 
 class Predictor:
@@ -32,9 +33,9 @@ class Predictor:
 
     Args:
         cfg: a whole config.
-        checkpoint: file with the weights; any entry of another shape than the model's is refused.
+        checkpoint: file with all weights of the model; see :func:`mmlisa.checkpoints.judge`.
         device, dtype: see :func:`mmlisa.load`.
-        min_matched: share of the model's entries the checkpoint must hold.
+        may_differ: parts or entries that need not be in the checkpoint.
 
     Attributes:
         classes: names of the classes.
@@ -52,12 +53,11 @@ class Predictor:
         *,
         device: str | None = None,
         dtype: str | None = None,
-        min_matched: float = 0.9,
+        may_differ: Sequence[str] = (),
     ) -> None:
         self.model = build_model(cfg)
         check_channels(self.model, cfg.model)
-        loaded = load_weights(self.model, checkpoint, min_matched)
-        check_shapes(self.model, loaded, checkpoint)
+        loaded = load_weights(self.model, checkpoint, may_differ)
         device = torch.device(device or get_device())
         self.model.to(device).eval()
         if device.type == "cpu":

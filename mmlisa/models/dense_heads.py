@@ -17,7 +17,7 @@ from mmengine.model import bias_init_with_prob, normal_init
 from mmengine.structures import InstanceData
 from torch import Tensor, nn
 
-from mmlisa.models.init_cfg import loading_from_init_cfg
+from mmlisa.models.init_cfg import SafeInit
 from mmlisa.ops import no_autocast
 from mmlisa.registry import MODELS, TASK_UTILS
 
@@ -72,7 +72,7 @@ class VarifocalSimOTAAssigner(SimOTAAssigner):
 
 
 @MODELS.register_module()
-class PicoHead(BaseDenseHead):
+class PicoHead(SafeInit, BaseDenseHead):
     """PicoDet's head: depthwise separable towers per level, classes and box distributions from one 1x1 convolution.
 
     Args:
@@ -113,13 +113,11 @@ class PicoHead(BaseDenseHead):
         self.towers = nn.ModuleList(nn.Sequential(*(layer() for _ in range(stacked_convs))) for _ in strides)
         self.predictors = nn.ModuleList(nn.Conv2d(in_channels, num_classes + 4 * (reg_max + 1), 1) for _ in strides)
 
-    def init_weights(self) -> None:
-        with loading_from_init_cfg(self):
-            super().init_weights()
-            for predictor in self.predictors:
-                normal_init(predictor, std=0.01)
-                # At the start every class of every prior has the score 0.01.
-                nn.init.constant_(predictor.bias[: self.num_classes], bias_init_with_prob(0.01))
+    def init_more(self) -> None:
+        for predictor in self.predictors:
+            normal_init(predictor, std=0.01)
+            # At the start every class of every prior has the score 0.01.
+            nn.init.constant_(predictor.bias[: self.num_classes], bias_init_with_prob(0.01))
 
     def forward(self, feats: Sequence[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
         """Return class logits ``[B, classes, H_l, W_l]`` and distribution logits ``[B, 4 (reg_max + 1), H_l, W_l]`` per level."""

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from mmlisa.checkpoints import load_weights
 from mmlisa.errors import UserError
-from mmlisa.models.init_cfg import loading_from_init_cfg
+from mmlisa.models.init_cfg import SafeInit
 from mmlisa.models.layers.blocks import hidden_layers
 from mmlisa.registry import MODELS
 
@@ -30,7 +30,7 @@ def _normalization(classifier: nn.Module) -> tuple[list[float], ...] | None:
     return tuple(np.round(np.ravel(value), 2).tolist() for value in values)
 
 
-class TaughtClassifier(ImageClassifier):
+class TaughtClassifier(SafeInit, ImageClassifier):
     """Base: ``ImageClassifier`` with a teacher that is neither saved nor trained nor averaged with it."""
 
     def __init__(self, *, weight: float = 1.0, **options: Any) -> None:
@@ -73,9 +73,8 @@ class DistilledClassifier(TaughtClassifier):
         self.distill_head = MODELS.build(distill_head) if distill_head else None
         self.teacher, self.teacher_checkpoint = teacher, teacher_checkpoint
 
-    def init_weights(self) -> None:
-        """Initialise the student and build the teacher; MMEngine calls this when training starts."""
-        super().init_weights()
+    def init_more(self) -> None:
+        """Build the teacher when the training starts."""
         cfg = Config.fromfile(self.teacher) if isinstance(self.teacher, str) else {"model": self.teacher}
         preprocessor = cfg.get("data_preprocessor")
         model = MODELS.build(cfg["model"], default_args=preprocessor and {"data_preprocessor": preprocessor})
@@ -86,7 +85,7 @@ class DistilledClassifier(TaughtClassifier):
                 "of data_preprocessor to the teacher's"
             )
         if self.teacher_checkpoint is not None:
-            load_weights(model, self.teacher_checkpoint, min_matched=1)
+            load_weights(model, self.teacher_checkpoint)
         self._teacher = [model.eval().requires_grad_(False)]
 
     def loss(self, inputs: Tensor, data_samples: list) -> dict[str, Tensor]:
@@ -138,7 +137,7 @@ class SelfDistilledClassifier(TaughtClassifier):
 
 
 @MODELS.register_module()
-class MlpClsHead(ClsHead):
+class MlpClsHead(SafeInit, ClsHead):
     """(LayerNorm,) Linear C -> 4 C, activation, LayerNorm, (dropout,) Linear.
 
     The defaults are those of LiSANet, whose networks end with a norm and have no ``pre_norm``: only this reading of the paper
@@ -171,12 +170,10 @@ class MlpClsHead(ClsHead):
         self.fc2 = nn.Linear(self.fc1.out_features, num_classes)
         self.init_scale = init_scale
 
-    def init_weights(self) -> None:
-        with loading_from_init_cfg(self):
-            super().init_weights()
-            with torch.no_grad():
-                for parameter in self.fc2.parameters():
-                    parameter.mul_(self.init_scale)
+    def init_more(self) -> None:
+        with torch.no_grad():
+            for parameter in self.fc2.parameters():
+                parameter.mul_(self.init_scale)
 
     def pre_logits(self, feats: tuple[Tensor, ...]) -> Tensor:
         """Return the last layer's input ``[B, 4 C]`` for the last of the pooled maps, ``[B, C]``."""

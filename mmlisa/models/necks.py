@@ -11,10 +11,11 @@ from mmengine.model import BaseModule
 from timm.layers import LayerNorm2d
 from torch import Tensor, nn
 
+from mmlisa.models.init_cfg import SafeInit
 from mmlisa.registry import MODELS
 
 
-class PAN(BaseModule):
+class PAN(SafeInit, BaseModule):
     """Base of PicoDet's necks (Yu et al., "PP-PicoDet"): top-down and bottom-up fusion of one width, and one coarser map.
 
     Args:
@@ -89,7 +90,7 @@ class LCPAN(PAN):
 
 
 @MODELS.register_module()
-class SimpleFeaturePyramid(BaseModule):
+class SimpleFeaturePyramid(SafeInit, BaseModule):
     """Pyramid on the last map of a plain backbone (Li et al., "Exploring Plain Vision Transformer Backbones", Sec. 3 and A.2).
 
     ``forward(maps)`` uses the last map, ``[B, in_channels, H, W]``; it returns five maps ``[B, out_channels, ...]`` of 4H x 4W,

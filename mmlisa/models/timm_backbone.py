@@ -8,11 +8,12 @@ from torch import Tensor, nn
 
 from mmlisa.errors import UserError
 from mmlisa.models.backbones.base import keep_frozen
+from mmlisa.models.init_cfg import SafeInit
 from mmlisa.registry import MODELS
 
 
 @MODELS.register_module()
-class TimmBackbone(BaseModule):
+class TimmBackbone(SafeInit, BaseModule):
     """A network of timm that returns maps.
 
     mmpretrain's ``TIMMBackbone`` lacks ``frozen_stages`` and ``norm_eval``, and returns Swin's maps as ``[B, H, W, C]``.

@@ -16,7 +16,7 @@ from mmengine.registry import RUNNERS
 from mmengine.runner import Runner
 from torch import Tensor, nn
 
-from mmlisa.checkpoints import adapt_state_dict, check_match, state_dict_of
+from mmlisa.checkpoints import fresh_in_a_start, judge, list_classes, saved_metainfo
 from mmlisa.errors import UserError
 from mmlisa.registry import HOOKS
 
@@ -50,17 +50,15 @@ class QuietRunner(Runner):
         return logger
 
 
-def build_runner(cfg: Config, min_matched: float, *, same_shapes: bool = False, verbose: bool = True) -> Runner:
+def build_runner(cfg: Config, *, may_differ: Sequence[str] = (), whole: bool = False, verbose: bool = True) -> Runner:
     """Build the runner of a whole config with mmlisa's checks, its atomic checkpoints and its handling of signals.
 
     A backbone that does not fit the neck, and two hooks that average the weights, are UserErrors.
 
     Args:
         cfg: it is not changed.
-        min_matched: share of the model's entries that a checkpoint must hold, unless ``custom_hooks`` has a
-            :class:`CheckpointGuardHook`.
-        same_shapes: for a test: refuse a checkpoint with any entry of another shape, or with less than ``min_matched`` whatever
-            ``custom_hooks`` says. In a training, an entry of another shape keeps its initial values.
+        may_differ: what need not agree with a checkpoint, unless ``custom_hooks`` has a :class:`CheckpointGuardHook`.
+        whole: for a test: the checkpoint must hold the whole model, whatever ``custom_hooks`` says.
         verbose: print everything that MMEngine logs.
     """
     if not verbose:
@@ -70,8 +68,8 @@ def build_runner(cfg: Config, min_matched: float, *, same_shapes: bool = False, 
     runner = RUNNERS.build(cfg) if "runner_type" in cfg else default.from_cfg(cfg)
     if sum(isinstance(hook, EMAHook) for hook in runner.hooks) > 1:
         raise UserError("custom_hooks has two EMA hooks, which overwrite the weights at each validation; keep one")
-    configured = set() if same_shapes else {type(hook) for hook in runner.hooks}
-    for hook in (FiniteLossHook(), CheckpointGuardHook(min_matched, same_shapes), InterruptHook(), ScheduleHook()):
+    configured = set() if whole else {type(hook) for hook in runner.hooks}
+    for hook in (FiniteLossHook(), CheckpointGuardHook(may_differ, whole), InterruptHook(), ScheduleHook()):
         if type(hook) not in configured:
             runner.register_hook(hook)
     built = runner.model.module if is_model_wrapper(runner.model) else runner.model
@@ -160,7 +158,7 @@ def check_classes(model: Mapping[str, Any], classes: Sequence[str] | None, setti
                 differing[f"model.{place}.num_classes={head['num_classes']}"] = head["num_classes"]
     if not differing:
         return ""
-    message = f"{', '.join(differing)}, but {setting} has {_listed(classes)}"
+    message = f"{', '.join(differing)}, but {setting} has {list_classes(classes)}"
     if min(differing.values()) < len(classes):
         raise UserError(f"{message}: set {len(classes)}")
     return f"{message}: the surplus classes are never trained"
@@ -179,37 +177,6 @@ def check_channels(model: nn.Module, cfg: Mapping[str, Any]) -> None:
         returned = f"the backbone ({type(model.backbone).__name__}) returns maps of {list(channels)} channels"
         setting = f"model.neck.in_channels={list(channels)}"
         raise UserError(f"model.neck ({neck['type']}) takes in_channels={list(takes)}, but {returned}. Set {setting}")
-
-
-def check_shapes(model: nn.Module, checkpoint: Mapping[str, Any], filename: str) -> None:
-    """Raise UserError if a checkpoint has tensors of other shapes than the model's, because these parts would stay random."""
-    ours = model.state_dict()
-    conflicts = [
-        f"{name} is {list(tensor.shape)} in the checkpoint and {list(ours[name].shape)} in the model"
-        for name, tensor in adapt_state_dict(model, state_dict_of(checkpoint)).items()
-        if isinstance(tensor, Tensor) and name in ours and tensor.shape != ours[name].shape
-    ]
-    if conflicts:
-        classes = saved_metainfo(checkpoint).get("classes")
-        trained = f" It was trained for {_listed(classes)}." if classes else ""
-        remedy = "Use the config that it was trained with, or set num_classes and the like to match"
-        where = f"checkpoint '{filename}' does not fit the config"
-        raise UserError(f"{where}: {'; '.join(conflicts[:4])}.{trained} {remedy}")
-
-
-def saved_metainfo(checkpoint: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the ``metainfo`` of the training data that a checkpoint holds; empty if it holds none.
-
-    Data sets that differ leave a list, of which the first counts. Before mmdet 3.0, the keys had capital letters.
-    """
-    meta = checkpoint.get("meta")
-    metainfo = meta.get("dataset_meta") if isinstance(meta, Mapping) else None
-    metainfo = next(iter(metainfo), None) if isinstance(metainfo, list) else metainfo
-    return {str(key).lower(): value for key, value in metainfo.items()} if isinstance(metainfo, Mapping) else {}
-
-
-def _listed(classes: Sequence[str]) -> str:
-    return f"{len(classes)} classes ({', '.join(classes[:8])}{', …' if len(classes) > 8 else ''})"
 
 
 @HOOKS.register_module()
@@ -241,34 +208,48 @@ def _last(runner: Runner) -> str:
 
 @HOOKS.register_module()
 class CheckpointGuardHook(Hook):
-    """Report how much of the model a loaded checkpoint holds, and refuse a checkpoint that does not fit.
+    """Judge the checkpoints that a runner loads, and note the options of the backbone in those that it saves.
 
-    Values that are not weights and, in a test and a resumed training, the classes of the data in another order are refused, too.
+    Test and resume need a whole checkpoint of the model, with its classes in the order of the data. A training that starts from
+    one needs the backbone; see :func:`mmlisa.checkpoints.judge` and :func:`mmlisa.checkpoints.fresh_in_a_start`.
 
     Args:
-        min_matched: share of the model's entries that must match in name and shape, from 0 to 1.
-        same_shapes: refuse a checkpoint with any entry of another shape; otherwise only when resuming.
+        may_differ: parts, entries or options that need not agree.
+        whole: the checkpoint must hold the whole model, also if no training is resumed.
     """
 
     priority = "VERY_HIGH"  # before the hooks that load averages from the weights
 
-    def __init__(self, min_matched: float, same_shapes: bool = False) -> None:
-        self.min_matched, self.same_shapes = min_matched, same_shapes
+    def __init__(self, may_differ: Sequence[str] = (), whole: bool = False) -> None:
+        self.may_differ, self.whole = tuple(may_differ), whole
 
     def after_load_checkpoint(self, runner: Runner, checkpoint: dict[str, Any]) -> None:
-        model = runner.model.module if is_model_wrapper(runner.model) else runner.model
-        model = model.module if isinstance(model, BaseTTAModel) else model
-        filename = str(runner._load_from)
-        state = adapt_state_dict(model, state_dict_of(checkpoint, filename))
-        checkpoint["state_dict"] = state  # which the runner loads
-        if self.same_shapes or runner._resume:
-            check_shapes(model, checkpoint, filename)
-            saved = list(saved_metainfo(checkpoint).get("classes") or ())
-            ours = classes_of(runner.train_dataloader if runner._resume else runner.test_dataloader) or ()
-            if sorted(ours) == sorted(saved) and list(ours) != saved:  # a label of the model means another class
-                difference = f"has its classes in another order: set metainfo.classes to {saved}"
-                raise UserError(f"checkpoint '{filename}' {difference}")
-        check_match(model, state, filename, self.min_matched)
+        model, filename = _innermost(runner.model), str(runner._load_from)
+        may_differ = [*self.may_differ]
+        if self.whole or runner._resume:
+            _check_order_of_classes(runner, checkpoint, filename)
+        else:
+            may_differ += fresh_in_a_start(model, checkpoint)
+        checkpoint["state_dict"] = judge(model, checkpoint, filename, may_differ)  # which the runner loads
+
+    def before_save_checkpoint(self, runner: Runner, checkpoint: dict[str, Any]) -> None:
+        backbone = getattr(_innermost(runner.model), "backbone", None)
+        if hasattr(backbone, "settings"):
+            checkpoint["meta"]["backbone"] = backbone.settings()
+
+
+def _innermost(model: nn.Module) -> nn.Module:
+    """Return a model without the wrappers of parallel training and of test-time augmentation."""
+    model = model.module if is_model_wrapper(model) else model
+    return model.module if isinstance(model, BaseTTAModel) else model
+
+
+def _check_order_of_classes(runner: Runner, checkpoint: dict[str, Any], filename: str) -> None:
+    saved = list(saved_metainfo(checkpoint).get("classes") or ())
+    ours = classes_of(runner.train_dataloader if runner._resume else runner.test_dataloader) or ()
+    if sorted(ours) == sorted(saved) and list(ours) != saved:  # a label of the model means another class
+        difference = f"has its classes in another order: set metainfo.classes to {saved}"
+        raise UserError(f"checkpoint '{filename}' {difference}")
 
 
 def classes_of(loader: Any) -> Any:

@@ -9,6 +9,7 @@ from mmpretrain.models.utils.batch_augments import RandomBatchAugment
 from mmpretrain.structures import DataSample
 from torch import Tensor
 
+from mmlisa.models.init_cfg import SafeInit
 from mmlisa.registry import MODELS
 
 
@@ -42,7 +43,7 @@ class VideoDataPreprocessor(ClsDataPreprocessor):
 
 
 @MODELS.register_module()
-class VideoClassifier(ImageClassifier):
+class VideoClassifier(SafeInit, ImageClassifier):
     """mmpretrain's ``ImageClassifier`` for a video backbone, on ``[B, V, 3, T, H, W]`` or, for single views, ``[B, 3, T, H, W]``.
 
     The loss treats every view as a sample. A prediction is the mean of the probabilities of the V views. Features and

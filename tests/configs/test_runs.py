@@ -33,7 +33,7 @@ def test_two_iterations_and_a_test(name, tmp_path):
     cfg.default_hooks.logger.interval = 1
     cfg.default_hooks.pop("visualization", None)
     cfg.experiment_name = f"{tmp_path.name}-{name}"
-    runner = build_runner(cfg, 0.5)
+    runner = build_runner(cfg)
     received = set()
     for parameter_name, parameter in runner.model.backbone.named_parameters():
         if parameter.requires_grad:

@@ -64,7 +64,7 @@ def test_a_file_has_its_output_in_our_network(tmp_path):
     session = onnxruntime.InferenceSession(write_lcnet(tmp_path / "lcnet.onnx", BLOCKS))
     (expected,) = session.run(None, {"image": image})
     checkpoint, report = convert_published(write_lcnet(tmp_path / "detector.onnx", BLOCKS, neck=True))
-    assert checkpoint["meta"]["backbone"] == dict(type="mmlisa.LCNet", arch="x0.25")
+    assert checkpoint["meta"]["backbone"] == LCNet("x0.25").settings()
     assert "behind" in report
     network = LCNet("x0.25").eval()
     network.load_state_dict({name.removeprefix("backbone."): t for name, t in checkpoint["state_dict"].items()})

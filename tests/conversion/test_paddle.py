@@ -11,7 +11,7 @@ from mmengine.registry import DefaultScope
 from helpers.golden_weights import shapes
 from mmlisa.checkpoints import CheckpointError
 from mmlisa.conversion import convert_published, match
-from mmlisa.models.backbones import CastlingESNetViT, ESNet
+from mmlisa.models.backbones import CastlingESNetViT, ESNet, LCNet
 from mmlisa.registry import MODELS
 
 
@@ -39,7 +39,7 @@ def test_no_key_is_left_over(neck, suffix, tmp_path):
             )
         )
     checkpoint, report = convert_published(str(path))
-    assert checkpoint["meta"]["backbone"] == dict(type="mmlisa.LCNet", arch="x1.0")
+    assert checkpoint["meta"]["backbone"] == LCNet("x1.0").settings()
     detector.load_state_dict(checkpoint["state_dict"], strict=True)
     assert "unused" not in report
     assert torch.equal(detector.bbox_head.integral.project, torch.arange(8.0))

@@ -8,7 +8,7 @@ from mmengine.model import BaseModule, ModuleList
 from torch import nn
 
 from helpers.networks import randomised
-from mmlisa.checkpoints import CheckpointError, state_dict_of
+from mmlisa.checkpoints import CheckpointError, below_prefix, load_checkpoint, state_dict_of
 from mmlisa.conversion import PublishedWeights, convert_published, known_sources
 from mmlisa.models.backbones import CastlingLCNetViT, FLattenDeiT, FLattenSwin, LCNet, LiSANet
 
@@ -55,7 +55,7 @@ def test_files_however_they_are_wrapped(tmp_path, theirs, wrapping):
 def test_averaged_weights(tmp_path, theirs, key, monkeypatch):
     """MMEngine's hook exchanges the two: ``ema_state_dict`` has the weights without averaging, and a count."""
     lines = []
-    monkeypatch.setattr("mmlisa.checkpoints.print_log", lambda line, **_: lines.append(line))
+    monkeypatch.setattr("mmlisa.checkpoints.reading.print_log", lambda line, **_: lines.append(line))
     other = {f"module.{name}": tensor + 1 for name, tensor in theirs.items()} | {"steps": torch.tensor(5)}
     config = source(tmp_path / "ema.pth", {"state_dict": theirs, key: other})
     is_mmengines = key == "ema_state_dict"
@@ -112,11 +112,29 @@ def test_bad_files(tmp_path, theirs):
 def test_the_converter_chooses_the_backbone_or_takes_the_named_one(tmp_path, theirs):
     checkpoint, report = convert_published(theirs)
     assert "for LCNet 'x0.5'" in report
-    assert checkpoint["meta"]["backbone"] == dict(type="mmlisa.LCNet", arch="x0.5")
+    assert checkpoint["meta"]["backbone"] == LCNet("x0.5").settings()
+    assert checkpoint["meta"]["fresh"] == []
     assert torch.equal(checkpoint["state_dict"]["backbone.stem.0.weight"], theirs["conv_stem.weight"])
     checkpoint, report = convert_published(theirs, to=("CastlingLCNetViT", "small"))
-    assert checkpoint["meta"]["backbone"] == dict(type="mmlisa.CastlingLCNetViT", arch="small")
+    assert checkpoint["meta"]["backbone"] == CastlingLCNetViT("small").settings()
     assert "of another shape" in report
+
+
+def test_a_converted_file_states_what_it_lacks(tmp_path):
+    """As a start it is taken, as the trained network refused; weights of another width are not what it lacks."""
+    for name, fits in (("lcnet_075", True), ("lcnet_050", False)):
+        checkpoint, _ = convert_published(timm.create_model(name).state_dict(), to=("CastlingLCNetViT", "small"))
+        torch.save(checkpoint, tmp_path / f"{name}.pth")
+        init_cfg = dict(type="Pretrained", checkpoint=str(tmp_path / f"{name}.pth"), prefix="backbone.")
+        started = CastlingLCNetViT("small", init_cfg=init_cfg)
+        if not fits:
+            with pytest.raises(CheckpointError, match="stem"):
+                started.init_weights()
+            continue
+        started.init_weights()
+        assert torch.equal(started.stem[0].weight, checkpoint["state_dict"]["backbone.stem.0.weight"])
+        with pytest.raises(CheckpointError, match="attn"):
+            load_checkpoint(started, below_prefix(checkpoint["state_dict"], "backbone."), "converted.pth")
 
 
 def test_a_backbone_loads_its_own_checkpoint_whole(tmp_path):
@@ -159,6 +177,6 @@ def test_a_detectors_init_cfg_loads_backbone_and_heads(tmp_path):
     twin.init_weights()
     assert all(torch.equal(tensor, twin.state_dict()[name]) for name, tensor in ours.state_dict().items())
     checkpoint, report = convert_published(str(tmp_path / "theirs.pth"))
-    assert checkpoint["meta"]["backbone"] == dict(type="mmlisa.FLattenSwin", arch="tiny"), report
+    assert checkpoint["meta"]["backbone"] == FLattenSwin("tiny").settings(), report
     assert {name for name in checkpoint["state_dict"] if not name.startswith("backbone.")} == head.keys()
     assert torch.equal(checkpoint["state_dict"]["backbone.norm0.weight"], theirs.backbone.norm0.weight)

@@ -98,7 +98,7 @@ def toy_config(work_dir, iterations=6, model=None, epochs=None, loader=None, hoo
 
 
 def runner(work_dir, verbose=True, **options) -> Runner:
-    return build_runner(toy_config(work_dir, **options), 0.5, verbose=verbose)
+    return build_runner(toy_config(work_dir, **options), verbose=verbose)
 
 
 def history(work_dir: Path) -> tuple[dict[int, dict], dict]:

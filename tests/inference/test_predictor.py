@@ -56,7 +56,7 @@ def test_an_exported_detector_is_evaluated_with_all_its_boxes(noise, tmp_path):
 def test_a_data_preprocessor_beside_the_model_is_not_passed_to_an_exported_file(tmp_path):
     cfg = load_config("classifier_hylisanet_demo.py", work_dir=str(tmp_path))
     cfg.data_preprocessor = cfg.model.pop("data_preprocessor")
-    runner = build_runner(exported_config(cfg, detector(tmp_path / "model.onnx")), 1.0, verbose=False)
+    runner = build_runner(exported_config(cfg, detector(tmp_path / "model.onnx")), verbose=False)
     assert type(runner.model) is ExportedModel
     assert cfg.data_preprocessor is not None, "the config itself stays"
 
@@ -90,7 +90,8 @@ def test_the_shipped_file_has_the_accuracy_of_its_checkpoint(tmp_path, monkeypat
     cfg = load_config(DEMO_CONFIG, work_dir="run")
     cfg.load_from = str(DEMO / "model.pth")
     expected, found = (
-        build_runner(each, 1.0, verbose=False).test() for each in (cfg, exported_config(cfg, DEMO / "model.onnx"))
+        build_runner(each, whole=True, verbose=False).test()
+        for each in (cfg, exported_config(cfg, DEMO / "model.onnx"))
     )
     assert found.keys() == expected.keys()
     for metric in ("coco/bbox_mAP", "coco/segm_mAP"):

@@ -63,7 +63,7 @@ def test_training_test_and_prediction(clips, tmp_path):
     cfg.train_cfg.max_epochs = 1
     cfg.param_scheduler = []
     cfg.val_evaluator = cfg.test_evaluator = dict(type="Accuracy", topk=(1,))
-    runner = build_runner(cfg, 0.5)
+    runner = build_runner(cfg)
     runner.train()
     assert "accuracy/top1" in runner.test()
     (found,), _ = predict_pictures(Predictor(cfg, str(tmp_path / "epoch_1.pth")), [str(clips / "1.mp4")], tmp_path, 0.3)

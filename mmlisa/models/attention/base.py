@@ -32,29 +32,53 @@ def build_attention(
     type, an unknown option and an invalid value are UserErrors.
     """
     options = dict(cfg)
-    name = options.pop("type")
+    operator = _find_operator(options.pop("type"))
     if options.get("shift") and not may_shift:
         options["shift"] = False
-    # Not MODELS.build: that searches MMEngine's default scope ('mmdet' in a detection config) before mmlisa's. MODELS.get imports
-    # mmdet and mmpretrain for their heads: only for names that are not known yet.
-    operator = MODELS.module_dict.get(name) or MODELS.get(name) if isinstance(name, str) else name
     if operator is None:
         raise UserError(f"attention={cfg!r}; its type must be one of {OPERATORS}")
     check_options(operator, options)
     return operator(channels, num_heads, grid=tuple(grid), **options)
 
 
-def check_options(cls: type, options: Iterable[str]) -> None:
-    """Raise UserError for unknown names of keyword arguments of a class whose constructors pass them on to each other."""
-    names: dict[str, None] = {}
+def _find_operator(name: Any) -> type[nn.Module] | None:
+    """Return the operator of a ``type``, which may be the class itself."""
+    if not isinstance(name, str):
+        return name
+    # Not MODELS.build: that searches MMEngine's default scope ('mmdet' in a detection config) before mmlisa's. MODELS.get imports
+    # mmdet and mmpretrain for their heads: only for names that are not known yet.
+    return MODELS.module_dict.get(name) or MODELS.get(name)
+
+
+def resolved_options(cfg: dict[str, Any]) -> dict[str, Any]:
+    """Return an operator's config with its class name as ``type``, and with the defaults of the options that it leaves out.
+
+    The backend is left out: it decides how the operator is executed, not what it computes.
+    """
+    operator = _find_operator(cfg["type"])
+    defaults = {name: a.default for name, a in _arguments(operator).items() if a.default is not Parameter.empty}
+    options = {**defaults, **cfg, "type": operator.__name__}
+    options.pop("backend", None)
+    return options
+
+
+def _arguments(cls: type) -> dict[str, Parameter]:
+    """Return the arguments of a class whose constructors pass further ones on to each other."""
+    arguments: dict[str, Parameter] = {}
     for base in cls.__mro__:
-        arguments = signature(base.__init__).parameters.values() if "__init__" in vars(base) else ()
-        kinds = {argument.kind for argument in arguments}
-        names |= dict.fromkeys(
-            a.name for a in arguments if a.kind not in (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
-        )
+        own = signature(base.__init__).parameters.values() if "__init__" in vars(base) else ()
+        kinds = {argument.kind for argument in own}
+        for argument in own:
+            if argument.kind not in (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD):
+                arguments.setdefault(argument.name, argument)
         if kinds and Parameter.VAR_KEYWORD not in kinds:
             break
+    return arguments
+
+
+def check_options(cls: type, options: Iterable[str]) -> None:
+    """Raise UserError for unknown names of keyword arguments of a class whose constructors pass them on to each other."""
+    names = _arguments(cls)
     if unknown := [name for name in options if name not in names]:
         names = ", ".join(name for name in names if name not in ("self", "channels", "num_heads", "grid"))
         raise UserError(f"{cls.__name__} has no option {', '.join(map(repr, unknown))}; its options are {names}")

@@ -12,8 +12,8 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from mmlisa.errors import UserError
-from mmlisa.models.attention.base import build_attention, check_options
-from mmlisa.models.init_cfg import loading_from_init_cfg
+from mmlisa.models.attention.base import build_attention, check_options, resolved_options
+from mmlisa.models.init_cfg import SafeInit
 from mmlisa.models.layers.blocks import Block, LayerNorm, Stage
 from mmlisa.models.layers.tokens import ConvStack, PatchEmbed, norm_tokens, to_map
 from mmlisa.models.published import Network, Rules, TimmNames
@@ -48,7 +48,7 @@ class StageSize(NamedTuple):
     depth: int
 
 
-class Backbone(BaseModule):
+class Backbone(SafeInit, BaseModule):
     """A stem, and stages of a downsampling, blocks and norms.
 
     ``forward(image: [B, 3, H, W])`` returns one map ``[B, C_i, ceil(H / s_i), ceil(W / s_i)]`` per stage in ``out_indices``, for
@@ -92,6 +92,9 @@ class Backbone(BaseModule):
     first_conv: ClassVar[str] = "stem.proj"  # the convolution on the image
     classifier: ClassVar[dict[str, Any]] = {}  # options of a backbone under a classifier
     published: ClassVar[dict[Network, Rules]] = {}  # networks whose weights fit, and the names of their weights here
+    at_resolution: ClassVar[tuple[str, ...]] = (
+        "image_size",
+    )  # keys of arch that a start at another resolution changes
     num_extra_tokens: ClassVar[int] = 0  # prefix (class) tokens of the blocks; mmpretrain's vis_cam reads it
     feature_channels: tuple[int, ...]
     feature_strides: tuple[int, ...]
@@ -355,10 +358,13 @@ class Backbone(BaseModule):
         for stage in self.stages:
             stage.with_cp = enable
 
-    def init_weights(self) -> None:
-        """Initialise as MMEngine does, but read the files that ``init_cfg`` names safely; see :func:`loading_from_init_cfg`."""
-        with loading_from_init_cfg(self):
-            super().init_weights()
+    def settings(self) -> dict[str, Any]:
+        """Return what decides the function of the weights beside their shapes: the arch with its operator and all defaults.
+
+        ``MODELS.build`` of mmlisa's registry takes it. Checkpoints of ``mmlisa train`` hold it as ``meta["backbone"]``.
+        """
+        operator = {"attention": resolved_options(self.attention)} if "type" in self.attention else {}
+        return {"type": type(self).__name__, "arch": {**self.arch, **operator}}
 
 
 class DenseBackbone(Backbone):

@@ -22,6 +22,7 @@ class FLattenCSwin(FLattenBackbone):
     """
 
     default_arch = "tiny"
+    at_resolution = ("image_size", "split_sizes")
     _common: ClassVar[dict[str, Any]] = dict(
         attn_type="AASS",
         attention=dict(type="FocusedLinearAttention", lepe_kernel_size=3),

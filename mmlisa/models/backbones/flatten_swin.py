@@ -66,6 +66,7 @@ class FLattenSwin(FLattenBackbone):
     """
 
     default_arch = "tiny"
+    at_resolution = ("image_size", "window_size")
     no_decay = ("relative_position_bias_table",)
     _common: ClassVar[dict[str, Any]] = dict(
         attn_type="AASS",
