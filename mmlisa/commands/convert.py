@@ -18,6 +18,8 @@ def parser() -> argparse.ArgumentParser:
     add("--to", nargs=2, metavar=("BACKBONE", "ARCH"), help="for instance LiSANet hybrid-small")
     add("--head", action="store_true", help="convert the classifier's head as well, for mmpretrain")
     add("--ema", action=argparse.BooleanOptionalAction, help="the averaged weights of the file, or the others")
+    text = "smallest share of the backbone's parameters that SRC must fill (default: 0.1)"
+    add("--min-matched", type=cli.fraction, default=0.1, metavar="SHARE", help=text)
     add("--inflate", metavar="VIDEO_CONFIG", help="config of the video classifier to inflate SRC for")
     return arguments
 
@@ -38,7 +40,9 @@ def main(args: argparse.Namespace) -> None:
         checkpoint = {"state_dict": state_dict, "meta": {"backbone": model.settings()}}
         report = f"inflated: all {len(weights)} weights of the backbone; the video's head starts fresh"
     else:
-        checkpoint, report = convert_published(args.source, to=args.to, ema=args.ema, head=args.head)
+        checkpoint, report = convert_published(
+            args.source, to=args.to, ema=args.ema, head=args.head, min_matched=args.min_matched
+        )
     save_checkpoint(checkpoint, args.target)
     print(report)
     print(f"written to {args.target}")

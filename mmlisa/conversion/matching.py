@@ -1,10 +1,12 @@
 """Matching of published weights with a backbone by name and shape, with the reasons for the rest."""
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from logging import WARNING
 
 import torch
+from mmengine.logging import print_log
 from torch import Tensor, nn
 
 from mmlisa.checkpoints import adapt_channels
@@ -51,6 +53,15 @@ class Match:
             text += f"\n  {len(names)} start fresh, {why}: {_layers(names)}"
         return text + (f"\n  {len(self.unused)} of the file unused: {_layers(self.unused)}" if self.unused else "")
 
+    def check_share(self, source: str, backbone: str, min_matched: float) -> None:
+        """Raise UserError if the file fills less than ``min_matched`` of the parameters, and warn below a half."""
+        if not self.state or self.share < min_matched:
+            limit = f"less than min_matched={min_matched:g}"
+            raise UserError(f"source {source!r} fills {self.share:.1%} of {backbone}, {limit}: {self.report()}")
+        if self.share < 0.5:
+            text = f"{source!r} fills {self.share:.1%} of the parameters of {backbone}; the others start from random values"
+            print_log(text, logger="current", level=WARNING)
+
     def check_size(self, backbone: str, shapes: bool = True) -> None:
         """Raise UserError unless the file's network has as many blocks as the backbone and, if ``shapes``, their shapes."""
         filled = {block_of(name) for name in self.state} | {None}
@@ -78,9 +89,12 @@ def _layers(names: Iterable[str]) -> str:
     return ", ".join(layers[:_SHOWN]) + (f" and {len(layers) - _SHOWN} more" if len(layers) > _SHOWN else "")
 
 
+def _size(shape: Sequence[int]) -> str:
+    return "x".join(map(str, shape)) or "a number"
+
+
 def _different_shapes(target: Tensor, published: Tensor) -> str:
-    here, there = ("x".join(map(str, tensor.shape)) or "a number" for tensor in (target, published))
-    return f"of another shape, {here} here, {there} in the file"
+    return f"of another shape, {_size(target.shape)} here, {_size(published.shape)} in the file"
 
 
 def fit(targets: Mapping[str, Tensor], state: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], dict[str, str]]:
@@ -106,6 +120,10 @@ def match(published: Mapping[str, Tensor], backbone: nn.Module) -> Match:
         UserError: an unknown network, or one that the backbone does not take.
     """
     network, targets = recognise(published, type(backbone)), backbone.state_dict()
+    if foreign := [name for name in published if any(part in name for part in network.foreign)]:
+        raise UserError(
+            f"the weights are not those of {network.name}: {foreign[0]} has no place in {type(backbone).__name__}"
+        )
     state, origins, dropped = rename(published, network, type(backbone))
     partial = _join_projections(state, targets)
     state |= {name: adapt_channels(tensor, targets.get(name)) for name, tensor in state.items()}
@@ -118,6 +136,7 @@ def match(published: Mapping[str, Tensor], backbone: nn.Module) -> Match:
             if (name := f"{module_name}.{key}" if module_name else key) in state:
                 # Also of an equal shape: 24x24 and 18x32 have as many positions. Published networks have square grids.
                 state[name] = module.fit(key, state[name])
+    _check_orientation(targets, state)
     matched, fresh = fit(targets, state)
     for name, tensor in matched.items():  # averaged weights may hold counters as floating point numbers
         matched[name] = tensor if targets[name].is_floating_point() else tensor.to(targets[name].dtype)
@@ -133,6 +152,16 @@ def match(published: Mapping[str, Tensor], backbone: nn.Module) -> Match:
         resized=sum(tensor.numel() != sizes.get(name, -1) for name, tensor in matched.items()),
         share=sum(counts.values()) / sum(parameters.values()),
     )
+
+
+def _check_orientation(targets: Mapping[str, Tensor], state: Mapping[str, Tensor]) -> None:
+    """Refuse files of transposed matrices, whose square ones would fit."""
+    for name, tensor in state.items():
+        wanted = getattr(targets.get(name), "shape", ())
+        if len(wanted) == 2 and wanted[0] != wanted[1] and tensor.shape == wanted[::-1]:
+            shapes = f"{name} is {_size(tensor.shape)} in the file and {_size(wanted)} here"
+            remedy = "transpose the weights of all linear layers, as PaddlePaddle saves them"
+            raise UserError(f"the matrices of the file are transposed: {shapes}; {remedy}")
 
 
 def closest(state: Mapping[str, Tensor], as_classifier: bool) -> tuple[type[Backbone], str, Match]:

@@ -18,6 +18,7 @@ from .matching import NO_COUNTERPART, VALUE_ONLY, closest, fit, match
 from .reading import read
 from .renaming import find_network, recognise, rename_heads
 
+MIN_MATCHED = 0.1  # smallest share of a backbone's parameters that makes another network's weights a start
 _SAME = 0.9  # share of a backbone's names, without indices; more than any related network has
 
 
@@ -32,7 +33,8 @@ class PublishedWeights:
     Args:
         source: see :func:`mmlisa.conversion.read`.
         ema: True for the averaged weights of the file, False for the others; see :func:`mmlisa.conversion.read`.
-        min_matched: smallest share of the backbone's parameters that another network must fill, from 0 to 1.
+        min_matched: smallest share of the backbone's parameters that another network must fill, from 0 to 1. Below a half, the
+            log warns.
         may_differ: parts, entries or options in which a checkpoint of the backbone's own kind may differ; see
             :func:`mmlisa.checkpoints.judge`.
 
@@ -42,7 +44,7 @@ class PublishedWeights:
     """
 
     def __init__(
-        self, source: str, ema: bool | None = None, min_matched: float = 0.0, may_differ: Sequence[str] = ()
+        self, source: str, ema: bool | None = None, min_matched: float = MIN_MATCHED, may_differ: Sequence[str] = ()
     ) -> None:
         self.source, self.ema, self.min_matched, self.may_differ = source, ema, min_matched, may_differ
 
@@ -74,8 +76,7 @@ class PublishedWeights:
         matched, name = match(state, backbone), type(backbone).__name__
         if matched.network.is_ours:
             matched.check_size(name, shapes=False)
-        if not matched.state or matched.share < self.min_matched:
-            raise UserError(f"source={self.source!r} does not fit {name}: {matched.report()}")
+        matched.check_share(self.source, name, self.min_matched)
         backbone.load_state_dict(matched.state, strict=False)
         print_log(f"{name} starts from {self.source}: {matched.report()}", logger="current")
         if hasattr(backbone, "_params_init_info"):
@@ -101,7 +102,11 @@ def _load_heads(model: nn.Module, state: Mapping[str, Tensor]) -> None:
 
 
 def convert_published(
-    source: str | Mapping[str, Any], to: Sequence[str] | None = None, ema: bool | None = None, head: bool = False
+    source: str | Mapping[str, Any],
+    to: Sequence[str] | None = None,
+    ema: bool | None = None,
+    head: bool = False,
+    min_matched: float = MIN_MATCHED,
 ) -> tuple[dict[str, Any], str]:
     """Convert published weights into a checkpoint.
 
@@ -111,6 +116,7 @@ def convert_published(
         ema: see :func:`mmlisa.conversion.read`.
         head: convert a host's classifier with its head for mmpretrain's ``ImageClassifier``. The head of one of our networks
             itself is always converted.
+        min_matched: see :class:`PublishedWeights`.
 
     Returns:
         A checkpoint, with the backbone's weights under ``backbone.*``, the neck and heads of the file, in ``meta`` the settings
@@ -133,8 +139,7 @@ def convert_published(
         host, arch = backbone_class(to[0]), to[1]
         matched = match(state, host(arch, **(host.classifier if is_classifier else {})))
     name = f"{host.__name__} {arch!r}"
-    if not matched.state:
-        raise UserError(f"nothing of the weights fits {name}: {matched.report()}")
+    matched.check_share(source if isinstance(source, str) else "the file", name, min_matched)
     if is_whole:
         matched.check_size(name)
     weights = {f"backbone.{name}": tensor.contiguous() for name, tensor in matched.state.items()}

@@ -28,6 +28,7 @@ class Network:
             PVT) of which a part fits.
         prepare: changes of a state dict that come before all rules.
         rules: rules that come before those of the host.
+        foreign: parts of names of relatives that compute something else; a file with one of them is refused.
     """
 
     name: str
@@ -36,6 +37,7 @@ class Network:
     is_ours: bool = False
     prepare: Callable[[Mapping[str, Tensor]], dict[str, Tensor]] | None = None
     rules: Rules = ()
+    foreign: tuple[str, ...] = ()
 
     def is_in(self, state: Mapping[str, Any]) -> bool:
         """Return whether ``state`` holds this network."""
@@ -73,6 +75,18 @@ def split_projections(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
         else:
             split[name] = tensor
     return split
+
+
+def fold_layer_scales(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Multiply DeiT III's and DINOv2's layer scales into the projections before them, which changes no value of the network."""
+    folded = dict(state)
+    for branch, projection in (("ls1.gamma", "attn.proj"), ("ls2.gamma", "mlp.fc2")):
+        for name in [name for name in state if name.endswith(f".{branch}")]:
+            scale, block = folded.pop(name), name.removesuffix(branch)
+            for part in ("weight", "bias"):
+                weight = folded[f"{block}{projection}.{part}"]
+                folded[f"{block}{projection}.{part}"] = weight * scale.view(-1, *[1] * (weight.ndim - 1))
+    return folded
 
 
 OPENMMLAB_MLP: Rules = ((r"\.ffn\.layers\.0\.0\.", ".mlp.fc1."), (r"\.ffn\.layers\.1\.", ".mlp.fc2."))
@@ -113,6 +127,9 @@ DEIT = (
         "DeiT or ViT",
         ("cls_token", "pos_embed", "patch_embed.proj.weight", "blocks.0.attn.qkv.weight"),
         timm=("deit_", "vit_"),
+        prepare=fold_layer_scales,
+        # CLIP's first norm, registers, a ResNet as stem, norms of query and key or within an MLP, CaiT's talking heads.
+        foreign=("norm_pre.", "reg_token", "patch_embed.backbone.", ".q_norm.", ".mlp.norm.", ".fc1_g.", ".proj_l."),
     ),
     Network(
         "DeiT or ViT, OpenMMLab's names",

@@ -35,6 +35,8 @@ HOSTS = {
               dict(type="FLattenPVTv2", arch=dict(base="b0", **_NARROW), attn_type="SSSS", out_indices=(3,)),
               [(64, 64), (100, 167)]),
     "deit": ("deit_tiny_patch16_224", _VIT, dict(type="FLattenDeiT", arch=_PLAIN, **_SOFTMAX), [(64, 96), (60, 90)]),
+    "deit3": ("deit3_small_patch16_224", dict(_VIT, init_values=1.0, no_embed_class=False),
+              dict(type="FLattenDeiT", arch=_PLAIN, **_SOFTMAX), [(64, 96)]),
     "vit": ("vit_tiny_patch16_224", _VIT,
             dict(type="CastlingDeiT", arch=dict(_PLAIN, mlp_conv=None), out_type="cls_token", **_SOFTMAX), [(60, 90)]),
     "caformer": ("caformer_s18", {},
@@ -101,6 +103,25 @@ def test_positions_of_a_square_on_a_grid_that_is_none(size):
     biases = match(levit, ours).state[name.replace("attention_biases", "bias.attention_biases")]
     expected = torch.linspace(0, 13, width).expand(4, height, width)
     torch.testing.assert_close(biases.view(4, height, width), expected, rtol=0, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    "name", ["vit_base_patch16_clip_224", "vit_small_patch14_reg4_dinov2", "cait_xxs24_224", "vit_tiny_r_s16_p8_224"]
+)
+def test_networks_with_deits_names_that_compute_something_else(name):
+    with torch.device("meta"):
+        state, ours = timm.create_model(name).state_dict(), backbones.CastlingDeiT("tiny")
+    with pytest.raises(ValueError, match="are not those of DeiT or ViT"):
+        match(state, ours)
+
+
+def test_transposed_matrices_are_refused():
+    """As PaddlePaddle saves them; square ones would be taken as they are."""
+    with torch.device("meta"):
+        state, ours = timm.create_model("deit_tiny_patch16_224").state_dict(), backbones.CastlingDeiT("tiny")
+    state = {name: tensor.T if tensor.ndim == 2 else tensor for name, tensor in state.items()}
+    with pytest.raises(ValueError, match=r"transposed: .*attn\.qkv\.weight is 192x576 in the file and 576x192 here"):
+        match(state, ours)
 
 
 def test_both_heads_of_levit_are_left_out():
