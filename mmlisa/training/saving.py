@@ -15,11 +15,12 @@ from filelock import FileLock, Timeout
 from mmengine import runner as mmengine
 from mmengine.dist import all_reduce, barrier, get_world_size, is_main_process
 from mmengine.fileio import LocalBackend, register_backend
-from mmengine.hooks import Hook
+from mmengine.hooks import EMAHook, Hook
 from mmengine.optim import OptimWrapper
 from mmengine.runner import Runner
 
 from mmlisa.checkpoints import write_file
+from mmlisa.errors import UserError
 from mmlisa.registry import HOOKS, LOOPS
 
 _ASKED_EVERY = 10  # iterations between two reductions of the flag over several processes
@@ -133,37 +134,85 @@ class EpochBasedTrainLoop(mmengine.EpochBasedTrainLoop):
 
 @HOOKS.register_module()
 class ScheduleHook(Hook):
-    """Resume a training with the schedule of the config, if it differs from that of the checkpoint.
+    """Resume a training with the schedule and the optimizer settings of the config.
 
-    MMEngine restores the checkpoint's schedule, so that a finished training that is resumed for longer keeps its last learning
-    rate. This hook steps the schedulers of the config up to the iteration of the checkpoint; the settings of the optimizer are
-    the config's, too. Trainings with several optimizers and schedulers that follow a metric are resumed as MMEngine does it.
+    MMEngine restores the checkpoint's, so that a finished training that is resumed for longer keeps its last learning rate. This
+    hook steps the schedulers of the config up to the iteration of the checkpoint, if they differ. Trainings with several
+    optimizers are resumed as MMEngine does it, and so are schedulers that follow a metric.
     """
 
     def after_load_checkpoint(self, runner: Runner, checkpoint: dict[str, Any]) -> None:
-        ours, saved = runner.param_schedulers or [], checkpoint.get("param_schedulers") or []
-        if not (runner._resume and isinstance(ours, list) and isinstance(runner.optim_wrapper, OptimWrapper)):
+        if not (runner._resume and isinstance(runner.optim_wrapper, OptimWrapper)):
             return  # not a training, or one with several optimizers
-        states = [scheduler.state_dict() for scheduler in ours]
-        if _settings(states) == _settings(saved) or any(getattr(each, "need_val_args", False) for each in ours):
-            return
-        iterations, epochs = (checkpoint["meta"][key] for key in ("iter", "epoch"))
-        length, by_epoch = len(runner.train_dataloader), isinstance(runner.train_loop, mmengine.EpochBasedTrainLoop)
-        if by_epoch:  # the length of an epoch may have changed, too
-            since_epoch = iterations - epochs * length
-            iterations = epochs * length + (since_epoch if 0 <= since_epoch < length else 0)
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", "Detected call of `scheduler.step", UserWarning)  # before the optimizer's
-            for done in range(1, iterations + 1):
-                for scheduler in ours:
-                    if not scheduler.by_epoch or (by_epoch and done % length == 0):
-                        scheduler.step()
-        checkpoint["param_schedulers"] = [scheduler.state_dict() for scheduler in ours]
+        _note_averages(runner, checkpoint)
         new, old = _groups(runner.optim_wrapper.state_dict()), _groups(checkpoint["optimizer"])
-        rates = f"the learning rate is {new[0]['lr']:.3g}, not {old[0]['lr']:.3g}"
-        runner.logger.warning(f"--resume: the schedule of the config replaces that of the checkpoint; {rates}")
-        for group, theirs in zip(new, old, strict=False):
-            theirs.update({name: value for name, value in group.items() if name != "params"})
+        _check_optimizer(new, old)
+        ours, saved = runner.param_schedulers or [], checkpoint.get("param_schedulers") or []
+        states = [scheduler.state_dict() for scheduler in ours]
+        follows_metric = any(getattr(each, "need_val_args", False) for each in ours)
+        if _settings(states) == _settings(saved) or follows_metric:
+            scheduled = {f"{start}{scheduler.param_name}" for scheduler in ours for start in ("", "initial_")}
+            scheduled |= {"betas"} if "momentum" in scheduled else set()
+        else:
+            _step(ours, runner, checkpoint["meta"])
+            checkpoint["param_schedulers"] = [scheduler.state_dict() for scheduler in ours]
+            new, scheduled = _groups(runner.optim_wrapper.state_dict()), set()
+            rates = f"the learning rate is {new[0]['lr']:.3g}, not {old[0]['lr']:.3g}"
+            runner.logger.warning(f"--resume: the schedule of the config replaces that of the checkpoint; {rates}")
+        _take_settings(runner, new, old, scheduled | {"params"})
+
+
+def _step(schedulers: Sequence[Any], runner: Runner, meta: Mapping[str, Any]) -> None:
+    """Step fresh schedulers up to the iteration of a checkpoint."""
+    iterations, epochs = meta["iter"], meta["epoch"]
+    length, by_epoch = len(runner.train_dataloader), isinstance(runner.train_loop, mmengine.EpochBasedTrainLoop)
+    if by_epoch:  # the length of an epoch may have changed, too
+        since_epoch = iterations - epochs * length
+        iterations = epochs * length + (since_epoch if 0 <= since_epoch < length else 0)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Detected call of `scheduler.step", UserWarning)  # before the optimizer's
+        for done in range(1, iterations + 1):
+            for scheduler in schedulers:
+                if not scheduler.by_epoch or (by_epoch and done % length == 0):
+                    scheduler.step()
+
+
+def _take_settings(
+    runner: Runner, new: Sequence[Mapping[str, Any]], old: Sequence[dict[str, Any]], kept: set[str]
+) -> None:
+    """Write the config's settings of the optimizer into the groups of a checkpoint, and name those that differ."""
+    changes = {}
+    for group, theirs in zip(new, old, strict=False):
+        for name, value in group.items():
+            if name in kept:
+                continue
+            if name in theirs and theirs[name] != value and name not in ("lr", "initial_lr"):
+                changes.setdefault(name, f"{name}={value!r}, not {theirs[name]!r}")
+            theirs[name] = value
+    if changes:
+        text = ", ".join(changes.values())
+        runner.logger.warning(f"--resume: settings of the optimizer are the config's: {text}")
+
+
+def _check_optimizer(new: Sequence[Mapping[str, Any]], old: Sequence[Mapping[str, Any]]) -> None:
+    """Refuse the state of another optimizer, whose groups have other settings; AdamW is Adam with decoupled weight decay."""
+    ours, theirs = ({name for name in group if not name.startswith("initial_")} for group in (new[0], old[0]))
+    decoupled = [group.get("decoupled_weight_decay") for group in (new[0], old[0])]
+    if ours == theirs and decoupled[0] == decoupled[1]:
+        return
+    own, other = sorted(ours - theirs), sorted(theirs - ours)
+    difference = f"it has {other}, the config's has {own}" if own or other else "Adam and AdamW"
+    remedy = "keep optim_wrapper.optimizer.type, or start from the weights with load_from"
+    raise UserError(f"--resume: the checkpoint was trained with another optimizer ({difference}); {remedy}")
+
+
+def _note_averages(runner: Runner, checkpoint: Mapping[str, Any]) -> None:
+    averages = any(isinstance(hook, EMAHook) for hook in runner.hooks)
+    if "ema_state_dict" in checkpoint and not averages:
+        text = "the checkpoint's averaged weights become the weights, because the config has no EMAHook"
+        runner.logger.warning(f"--resume: {text}")
+    if averages and "ema_state_dict" not in checkpoint:
+        runner.logger.warning("--resume: the checkpoint has no averaged weights; the average starts from its weights")
 
 
 def _settings(states: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:

@@ -156,6 +156,36 @@ def test_the_same_schedule_is_restored_with_the_state_of_the_optimizer(tmp_path,
     assert [float(state["step"]) for state in resumed.optim_wrapper.optimizer.state.values()] == [6, 6]
 
 
+def optimizer(kind, **options) -> dict:
+    return dict(optim_wrapper=dict(optimizer=dict(type=kind, **options)))
+
+
+def test_settings_of_the_optimizer_are_the_configs(tmp_path, capfd):
+    train(runner(tmp_path, **optimizer("AdamW", lr=0.1, weight_decay=0.05), **schedule(False, 3)))
+    changed = optimizer("AdamW", lr=0.1, weight_decay=0.5, betas=(0.5, 0.6))
+    resumed = runner(tmp_path, iterations=8, **changed, **schedule(False, 3), resume=True)
+    train(resumed)
+    (group,) = resumed.optim_wrapper.optimizer.param_groups
+    assert (group["weight_decay"], tuple(group["betas"])) == (0.5, (0.5, 0.6))
+    assert "weight_decay=0.5, not 0.05" in capfd.readouterr().out
+
+
+@pytest.mark.parametrize("kind", ["SGD", "Adam"])
+def test_another_optimizer_is_refused(tmp_path, kind):
+    train(runner(tmp_path, **optimizer("AdamW", lr=0.1)))
+    with pytest.raises(ValueError, match=r"another optimizer.*optim_wrapper\.optimizer\.type"):
+        train(runner(tmp_path, iterations=8, **optimizer(kind, lr=0.1), resume=True))
+
+
+@pytest.mark.parametrize("before", [True, False])
+def test_averages_that_only_one_side_has_are_named(tmp_path, capfd, before):
+    hooks = dict(custom_hooks=[dict(type="EMAHook")])
+    train(runner(tmp_path, **(hooks if before else {})))
+    train(runner(tmp_path, iterations=8, **({} if before else hooks), resume=True))
+    text = "averaged weights become the weights" if before else "the average starts from its weights"
+    assert text in capfd.readouterr().out
+
+
 def test_a_schedule_in_epochs_goes_on_with_shorter_epochs(tmp_path):
     parts = schedule(True, 3, convert_to_iter_based=True)
     del parts["param_scheduler"][0]  # a warm-up that counts iterations
