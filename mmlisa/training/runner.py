@@ -21,6 +21,7 @@ from mmlisa.errors import UserError
 from mmlisa.registry import HOOKS
 
 from .config import import_quietly
+from .metrics import check_evaluation, check_tested_classes
 from .saving import InterruptHook, ScheduleHook, locked
 
 # Places in cfg.model of the heads whose num_classes is the number of classes of the data. Proposal, semantic, boundary and
@@ -111,8 +112,12 @@ def _check_classes(runner: Runner, split: str) -> None:
 
 
 def test(runner: Runner) -> dict[str, float]:
-    """Test, and return the metrics; a head with fewer classes than the data is a UserError (more are a warning)."""
+    """Test, and return the metrics.
+
+    A head with fewer classes than the data is a UserError (more are a warning), and so is a wrong evaluation.
+    """
     _check_classes(runner, "test")
+    check_evaluation(runner, "test")
     return runner.test()
 
 
@@ -120,7 +125,8 @@ def train(runner: Runner) -> None:
     """Train, and restore the handlers of signals.
 
     Raises:
-        UserError: a head has fewer classes than the data, or training and validation differ in theirs.
+        UserError: a head has fewer classes than the data, training and validation differ in theirs, or the evaluation cannot
+            work.
         BlockingIOError: another training writes into the work dir.
         FloatingPointError: a loss is not finite.
     """
@@ -133,6 +139,7 @@ def train(runner: Runner) -> None:
                 difference = f"label {label} is '{tested}', and '{trained}' in the training data"
                 remedy = "both need the same classes in the same order, and a class without images its folder"
                 raise UserError(f"val_dataloader.dataset: {difference}; {remedy}")
+        check_evaluation(runner, "val")
     with locked(runner.work_dir):
         try:
             runner.train()
@@ -268,6 +275,8 @@ class CheckpointGuardHook(Hook):
             if sorted(ours) == sorted(saved) and list(ours) != saved:  # a label of the model means another class
                 difference = f"has its classes in another order: set metainfo.classes to {saved}"
                 raise UserError(f"checkpoint '{filename}' {difference}")
+            if not runner._resume:
+                check_tested_classes(saved, ours, filename)
         check_match(model, state, filename, self.min_matched)
 
 
