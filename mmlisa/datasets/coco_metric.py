@@ -57,14 +57,6 @@ class CocoMetric(_CocoMetric):
                 entry.update(id=number, iscrowd=entry.get("iscrowd", 0))
             self._coco_api.createIndex()
 
-    def metric_keys(self) -> list[str]:
-        """Return the keys of the results without the prefix; proposals have others."""
-        kinds = [] if self.format_only else [kind for kind in self.metrics if kind in _KINDS]
-        keys = [f"{kind}_{item}" for kind in kinds for item in self.metric_items or _PRECISIONS]
-        if self.classwise:
-            keys += [_class_key(kind, name) for kind in kinds for name in self.dataset_meta["classes"]]
-        return keys
-
     def process(self, data_batch: dict, data_samples: Sequence[dict]) -> None:
         super().process(data_batch, data_samples)
         number = len(self.dataset_meta["classes"])
@@ -97,7 +89,7 @@ class CocoMetric(_CocoMetric):
         if self.classwise:  # after the means, because CheckpointHook(save_best="auto") takes the first
             for kind, evaluation in evaluations.items():
                 for name, category in categories.items():
-                    values[_class_key(kind, name)] = measure(evaluation, "mAP", category)
+                    values[f"{kind}_{name}_precision"] = measure(evaluation, "mAP", category)
         if self.table:
             rows = tabulate_classes({_KINDS[kind]: each for kind, each in evaluations.items()}, categories)
             print_log(f"results per class:\n{AsciiTable(rows).table}", logger="current")
@@ -144,10 +136,6 @@ class CocoMetric(_CocoMetric):
             limits=_LIMITS if set(_RECALLS).intersection(self.metric_items or ()) else (),
             evaluator=COCOevalMP if self.use_mp_eval else COCOeval,
         )
-
-
-def _class_key(kind: str, name: str) -> str:
-    return f"{kind}_{name}_precision"
 
 
 def load_results(truth: _COCO, entries: list[dict[str, Any]]) -> _COCO:

@@ -15,9 +15,6 @@ from mmlisa.registry import DATASETS, METRICS
 
 from .demo import CLASSES, PALETTE, Generated
 
-# The values per class of mmseg's ``iou_metrics``.
-_VALUES = {"mIoU": ("IoU", "Acc"), "mDice": ("Dice", "Acc"), "mFscore": ("Fscore", "Precision", "Recall")}
-
 
 @DATASETS.register_module()
 class PairedSegDataset(BaseSegDataset):
@@ -52,16 +49,6 @@ class IoUMetric(_IoUMetric):
     def __init__(self, *args: Any, classwise: bool = False, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.classwise = classwise
-
-    def metric_keys(self) -> list[str]:
-        """Return the keys of the results without the prefix."""
-        if self.format_only:
-            return []
-        names = [name for metric in np.atleast_1d(self.metrics) for name in _VALUES[metric]]
-        keys = ["aAcc", *(f"m{name}" for name in names)]
-        if self.classwise:
-            keys += [f"{name}.{label}" for name in names for label in self.dataset_meta["classes"]]
-        return keys
 
     def compute_metrics(self, results: list[tuple[Tensor, ...]]) -> dict[str, float]:
         values = super().compute_metrics(results)

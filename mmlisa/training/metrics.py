@@ -18,6 +18,7 @@ from .config import type_name
 _LIBRARIES = {"mmdet", "mmseg", "mmpretrain", "mmlisa"}
 _COCO_ITEMS = ("mAP", "mAP_50", "mAP_75", "mAP_s", "mAP_m", "mAP_l")
 _RECALL_ITEMS = ("AR@100", "AR@300", "AR@1000", "AR_s@1000", "AR_m@1000", "AR_l@1000")
+_IOU_ITEMS = {"mIoU": ("IoU", "Acc"), "mDice": ("Dice", "Acc"), "mFscore": ("Fscore", "Precision", "Recall")}
 
 
 def check_evaluation(runner: Runner, split: str) -> None:
@@ -94,17 +95,24 @@ def _check_names(runner: Runner, loop: ValLoop, model: nn.Module) -> None:
         prefix = f"{metric.prefix}/" if metric.prefix else ""
         keys += [prefix + key for key in _KEYS.get(_name(metric), lambda _: [])(metric)]
     for setting, name in _followed(runner):
-        if name in keys or not keys:  # of empty results, MMEngine's hooks say that they skip them
+        if name in keys:
             continue
         if unknown:
             reason = f"which metrics {', '.join(unknown)} will return is not known before the first validation"
             runner.logger.warning(f"{setting}='{name}' was not checked: {reason}")
             continue
-        closest = "".join(f"; did you mean '{key}'?" for key in get_close_matches(name, keys, 1))
-        listed = f" It returns {', '.join(keys[:20])}{', …' if len(keys) > 20 else ''}"
-        more = any(getattr(metric, "classwise", True) is False for metric in metrics)
-        hint = ". val_evaluator.classwise=True adds those per class" if more else ""
-        raise UserError(f"{setting}='{name}': the validation does not return this metric{closest}{listed}{hint}")
+        if not keys:  # format_only; MMEngine's hooks say that they skip empty results
+            continue
+        sentences = [f"{setting}='{name}' is not a metric of the validation, which returns {_listed(keys)}"]
+        if closest := [key for key in keys if key.endswith(f"/{name}")] or get_close_matches(name, keys):
+            sentences.append(f"Did you mean '{closest[0]}'?")
+        if any(getattr(metric, "classwise", None) is False for metric in metrics):
+            sentences.append("val_evaluator.classwise=True adds those of each class")
+        raise UserError(". ".join(sentences))
+
+
+def _listed(keys: Sequence[str]) -> str:
+    return ", ".join(keys[:20]) + (", …" if len(keys) > 20 else "")
 
 
 def _followed(runner: Runner) -> list[tuple[str, str]]:
@@ -130,29 +138,33 @@ def check_tested_classes(saved: Sequence[str], tested: Sequence[str], filename: 
         raise UserError(f"checkpoint '{filename}' {difference}: the labels would mean other classes. {remedy}")
 
 
-def _mmdets_keys(metric: Any) -> list[str]:
+def _coco_keys(metric: Any) -> list[str]:
     if metric.format_only:
         return []
-    keys = []
-    for kind in metric.metrics:
-        if kind == "proposal_fast":
-            keys += [f"AR@{number}" for number in metric.proposal_nums]
-        elif kind == "proposal":
-            keys += metric.metric_items or _RECALL_ITEMS
-        else:
-            keys += [f"{kind}_{item}" for item in metric.metric_items or _COCO_ITEMS]
-    if metric.classwise:
-        keys += [f"{name}_precision" for name in metric.dataset_meta["classes"]]
+    keys, kinds = [], [kind for kind in metric.metrics if kind in ("bbox", "segm")]
+    if "proposal_fast" in metric.metrics:
+        keys += [f"AR@{number}" for number in metric.proposal_nums]
+    if "proposal" in metric.metrics:
+        keys += metric.metric_items or _RECALL_ITEMS
+    keys += [f"{kind}_{item}" for kind in kinds for item in metric.metric_items or _COCO_ITEMS]
+    if metric.classwise and kinds:
+        beginnings = [f"{kind}_" for kind in kinds] if _name(metric) == "mmlisa.CocoMetric" else [""]
+        keys += [f"{start}{name}_precision" for start in beginnings for name in metric.dataset_meta["classes"]]
     return keys
 
 
-def _mmsegs_keys(metric: Any) -> list[str]:
-    names = {"mIoU": ["mIoU", "mAcc"], "mDice": ["mDice", "mAcc"], "mFscore": ["mFscore", "mPrecision", "mRecall"]}
+def _iou_keys(metric: Any) -> list[str]:
+    if metric.format_only:
+        return []
     kinds = [metric.metrics] if isinstance(metric.metrics, str) else metric.metrics
-    return [] if metric.format_only else ["aAcc", *(name for kind in kinds for name in names.get(kind, []))]
+    names = [name for kind in kinds for name in _IOU_ITEMS.get(kind, ())]
+    keys = ["aAcc", *(f"m{name}" for name in names)]
+    if getattr(metric, "classwise", False):
+        keys += [f"{name}.{label}" for name in names for label in metric.dataset_meta["classes"]]
+    return keys
 
 
-def _accuracys_keys(metric: Any) -> list[str]:
+def _accuracy_keys(metric: Any) -> list[str]:
     if len(metric.thrs) == 1:
         return [f"top{k}" for k in metric.topk]
     ends = ["no-thr" if threshold is None else f"thr-{threshold:.2f}" for threshold in metric.thrs]
@@ -161,10 +173,10 @@ def _accuracys_keys(metric: Any) -> list[str]:
 
 # The keys of the metrics' results, without the prefix. Of other metrics they are not known.
 _KEYS: dict[str, Callable[[Any], list[str]]] = {
-    "mmdet.CocoMetric": _mmdets_keys,
-    "mmseg.IoUMetric": _mmsegs_keys,
-    "mmpretrain.Accuracy": _accuracys_keys,
-    "mmlisa.CocoMetric": lambda metric: metric.metric_keys(),
-    "mmlisa.IoUMetric": lambda metric: metric.metric_keys(),
-    "mmlisa.PairedIoUMetric": lambda metric: metric.metric_keys(),
+    "mmdet.CocoMetric": _coco_keys,
+    "mmlisa.CocoMetric": _coco_keys,
+    "mmseg.IoUMetric": _iou_keys,
+    "mmlisa.IoUMetric": _iou_keys,
+    "mmlisa.PairedIoUMetric": _iou_keys,
+    "mmpretrain.Accuracy": _accuracy_keys,
 }
