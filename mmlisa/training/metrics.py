@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from difflib import get_close_matches
 from typing import Any
 
+from mmengine.config import Config
 from mmengine.evaluator import BaseMetric
 from mmengine.hooks import CheckpointHook, EarlyStoppingHook
 from mmengine.model import is_model_wrapper
@@ -38,7 +39,7 @@ def check_evaluation(runner: Runner, split: str) -> None:
     for metric in loop.evaluator.metrics:
         name = _name(metric)
         if name == "mmpretrain.Accuracy":
-            _check_topk(metric, model, split)
+            _check_topk(metric, runner.cfg, split)
         if name == "mmdet.CocoMetric":
             _check_mmdets_metric(metric, dataset, split)
         if split == "val" and name in ("mmdet.CocoMetric", "mmlisa.CocoMetric") and not metric.format_only:
@@ -52,8 +53,9 @@ def _name(metric: BaseMetric) -> str:
     return f"{type(metric).__module__.partition('.')[0]}.{type(metric).__name__}"
 
 
-def _check_topk(metric: Any, model: nn.Module, split: str) -> None:
-    number = getattr(getattr(model, "head", None), "num_classes", None)
+def _check_topk(metric: Any, cfg: Config, split: str) -> None:
+    head = (cfg.get("model") or {}).get("head")
+    number = head.get("num_classes") if isinstance(head, Mapping) else None
     if number is not None and max(metric.topk) > number:
         possible = tuple(k for k in metric.topk if k <= number) or (1,)
         raise UserError(f"{split}_evaluator.topk={metric.topk}: the head has {number} classes; set topk={possible}")

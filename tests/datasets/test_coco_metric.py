@@ -195,10 +195,10 @@ def test_options_that_are_refused(options):
 
 
 def test_the_table_has_ap_and_the_best_f1_of_each_class(tmp_path, monkeypatch):
-    """Of four cats, three are found from .8 on, two ghosts have less; the dog is missed, and there is no newt."""
-    boxes, scores = MANY[:6], [0.9, 0.85, 0.809, 0.7, 0.6, 0.5]
+    """Three of four cats, and a ghost of the same score, are found from .8 on. The dog is missed; no newt is there."""
+    boxes, scores = MANY[:6], [0.9, 0.85, 0.809, 0.809, 0.6, 0.5]
     entries, found = of_boxes(boxes, scores=scores)
-    objects = entries[:3] + entries[5:] + of_boxes([[500, 500, 99, 99]], [1])[0]
+    objects = entries[:3] + of_boxes([[700, 700, 10, 10], [500, 500, 99, 99]], [0, 1])[0]
     logged = []
     monkeypatch.setattr("mmlisa.datasets.coco_metric.print_log", lambda text, **_: logged.append(text))
     metric = CocoMetric(str(write(tmp_path, objects, names=NAMES)))
@@ -206,11 +206,11 @@ def test_the_table_has_ap_and_the_best_f1_of_each_class(tmp_path, monkeypatch):
     values = metric.compute_metrics([({}, found)])
     rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in logged[-1].splitlines() if "|" in line]
     assert rows[0] == ["class", "objects", "box AP", "box AP50", "best F1 (IoU 0.5)", "from score"]
-    ap = (76 * 1 + 25 * 4 / 6) / 101  # the fourth cat is found last: recall above .75 has a precision of 4/6
-    assert rows[1] == ["cat", "4", f"{ap:.3f}", f"{ap:.3f}", f"{6 / 7:.2f}", "0.80"]
+    ap = 76 / 101  # precision is 1 up to a recall of .75
+    assert rows[1] == ["cat", "4", f"{ap:.3f}", f"{ap:.3f}", f"{6 / 8:.2f}", "0.80"]
     assert rows[2] == ["dog", "1", "0.000", "0.000", "0.00", "-"]
     assert rows[3] == ["newt", "0", "-", "-", "-", "-"]
-    assert rows[4] == ["all", "5", f"{values['bbox_mAP']:.3f}", f"{ap / 2:.3f}", f"{6 / 8:.2f}", "0.80"]
+    assert rows[4] == ["all", "5", f"{values['bbox_mAP']:.3f}", f"{ap / 2:.3f}", f"{6 / 9:.2f}", "0.80"]
 
 
 @pytest.mark.parametrize(("score", "text"), [(0.999, "0.99"), (0.57, "0.57"), (0.8, "0.80")])

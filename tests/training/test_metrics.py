@@ -25,11 +25,6 @@ from mmlisa.training.runner import train
 class Classifier(nn.Module):
     __module__ = "mmlisa.toy"
 
-    def __init__(self):
-        super().__init__()
-        self.head = nn.Identity()
-        self.head.num_classes = 3
-
 
 class Validation(ValLoop):
     """A loop of another library, such as mmdet's for teachers and students, which prefixes the keys."""
@@ -48,7 +43,7 @@ class Objects:
         return dict(instances=[dict(ignore_flag=flag) for flag in self.flags[index]])
 
 
-def check(*metrics, hooks=(), loop=ValLoop, classes=("cat",), dataset=None, model=None, **cfg) -> list[str]:
+def check(*metrics, hooks=(), loop=ValLoop, classes=("cat",), dataset=None, model=None, cfg=None) -> list[str]:
     """Check a runner with metrics and hooks, and return its warnings."""
     built = loop.__new__(loop)
     built.evaluator = Evaluator([METRICS.build(each) if isinstance(each, dict) else each for each in metrics])
@@ -60,7 +55,7 @@ def check(*metrics, hooks=(), loop=ValLoop, classes=("cat",), dataset=None, mode
         test_loop=built,
         hooks=list(hooks),
         model=model or Classifier(),
-        cfg=Config(cfg),
+        cfg=Config(cfg or {}),
         logger=SimpleNamespace(warning=warnings.append),
     )
     check_evaluation(made, "test" if loop is Tests else "val")
@@ -140,8 +135,8 @@ def test_metrics_that_the_validation_does_not_return_are_named(hook, message):
 
 def test_the_metric_of_a_schedule_is_checked():
     with pytest.raises(ValueError, match=r"ReduceOnPlateauLR\.monitor='loss'"):
-        check(ACCURACY, param_scheduler=[dict(type="LinearLR"), dict(type="ReduceOnPlateauLR")])
-    assert not check(ACCURACY, param_scheduler=dict(type="ReduceOnPlateauLR", monitor="accuracy/top1"))
+        check(ACCURACY, cfg=dict(param_scheduler=[dict(type="LinearLR"), dict(type="ReduceOnPlateauLR")]))
+    assert not check(ACCURACY, cfg=dict(param_scheduler=dict(type="ReduceOnPlateauLR", monitor="accuracy/top1")))
 
 
 def test_the_error_says_how_to_get_results_per_class():
@@ -185,10 +180,12 @@ def test_what_is_not_known_is_not_refused():
 
 @pytest.mark.parametrize("loop", [ValLoop, Tests])
 def test_top_5_of_three_classes_is_refused(loop):
+    model = dict(head=dict(num_classes=3))
     with pytest.raises(ValueError, match=r"topk=\(1, 5\): the head has 3 classes; set topk=\(1,\)"):
-        check(dict(ACCURACY, topk=(1, 5)), loop=loop)
-    check(dict(ACCURACY, topk=(1, 3)), loop=loop)
-    check(dict(ACCURACY, topk=(1, 5)), loop=loop, model=nn.Linear(1, 1))
+        check(dict(ACCURACY, topk=(1, 5)), loop=loop, cfg=dict(model=model))
+    check(dict(ACCURACY, topk=(1, 3)), loop=loop, cfg=dict(model=model))
+    for unknown in (dict(), dict(head=None), dict(head=dict(in_channels=3))):
+        check(dict(ACCURACY, topk=(1, 5)), loop=loop, cfg=dict(model=unknown))
 
 
 def test_mmdets_metric_is_refused_where_it_counts_wrongly(tmp_path):
