@@ -12,6 +12,8 @@ model = dict(
         init_cfg=dict(type="mmlisa.PublishedWeights", source="timm:lcnet_075.ra2_in1k", min_matched=0.05),
     ),
 )
+val_evaluator = dict(type="mmlisa.CocoMetric")
+test_evaluator = val_evaluator
 custom_hooks = [
     *_base_.custom_hooks,  # EMA, and the pipeline without mosaic in the last 20 epochs
     dict(type="mmlisa.FiniteLossHook"),

@@ -15,6 +15,7 @@ _LIBRARIES = {
     "models.dense_heads": "mmdet",
     "models.heads": "mmpretrain",
     "datasets.coco": "mmdet",
+    "datasets.coco_metric": "mmdet",
     "datasets.segmentation": "mmseg",
     "datasets.classification": "mmpretrain",
     "video": "mmpretrain",
@@ -24,7 +25,7 @@ _OWN_MODULES = {
     "PairedSegDataset": "mmlisa.datasets.segmentation",
     "DemoSegDataset": "mmlisa.datasets.segmentation",
     "DemoClsDataset": "mmlisa.datasets.classification",
-    "CocoMetric": "mmlisa.datasets.coco",
+    "CocoMetric": "mmlisa.datasets.coco_metric",
     "RandomTile": "mmlisa.datasets.coco",
     "RealAccuracy": "mmlisa.datasets.classification",
 }
@@ -72,5 +73,5 @@ OPTIM_WRAPPER_CONSTRUCTORS = _child(roots.OPTIM_WRAPPER_CONSTRUCTORS, "training.
 OPTIM_WRAPPERS = _child(roots.OPTIM_WRAPPERS, "training.recipes")
 DATASETS = _child(roots.DATASETS, "datasets.coco", "datasets.segmentation", "datasets.classification", "video")
 TRANSFORMS = _child(roots.TRANSFORMS, "video", "datasets.coco")
-METRICS = _child(roots.METRICS, "datasets.segmentation", "datasets.coco", "datasets.classification")
+METRICS = _child(roots.METRICS, "datasets.segmentation", "datasets.coco_metric", "datasets.classification")
 WEIGHT_INITIALIZERS = _child(roots.WEIGHT_INITIALIZERS, "conversion")

@@ -24,6 +24,8 @@ optim_wrapper = dict(
 train_dataloader = dict(dataset=dict(data_prefix=dict(_delete_=True, img="train2017/")))
 val_dataloader = dict(dataset=dict(data_prefix=dict(_delete_=True, img="val2017/")))
 test_dataloader = val_dataloader
+val_evaluator = dict(type="mmlisa.CocoMetric")
+test_evaluator = val_evaluator
 custom_hooks = [
     dict(type="mmlisa.FiniteLossHook"),
     dict(type="mmlisa.TrainingCurvesHook"),

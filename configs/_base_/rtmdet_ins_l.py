@@ -6,6 +6,8 @@ model = dict(
     data_preprocessor=dict(mean=[123.675, 116.28, 103.53], std=[58.395, 57.12, 57.375], bgr_to_rgb=True),
     backbone=dict(_delete_=True),
 )
+val_evaluator = dict(type="mmlisa.CocoMetric")
+test_evaluator = val_evaluator
 custom_hooks = [
     *_base_.custom_hooks,  # EMA, and the pipeline without mosaic in the last 20 epochs
     dict(type="mmlisa.FiniteLossHook"),

@@ -39,6 +39,8 @@ param_scheduler = [
     dict(type="LinearLR", start_factor=0.001, by_epoch=False, begin=0, end=250),
     dict(type="MultiStepLR", begin=0, end=25, by_epoch=True, milestones=[22, 24], gamma=0.1),
 ]
+val_evaluator = dict(type="mmlisa.CocoMetric")
+test_evaluator = val_evaluator
 custom_hooks = [
     dict(type="mmlisa.FiniteLossHook"),
     dict(type="mmlisa.TrainingCurvesHook"),

@@ -59,6 +59,9 @@ def main(args: argparse.Namespace) -> None:
         optimize_for_cpu(runner.model)
         if args.amp:
             use_half(runner.model)
+    for metric in runner.test_evaluator.metrics:
+        if hasattr(metric, "table"):
+            metric.table = True  # the results per class of mmlisa.CocoMetric
     if args.out:
         dumps = {"mmdet": "mmdet.DumpDetResults", "mmseg": "mmlisa.DumpWithoutLogits"}
         dump = dumps.get(cfg.get("default_scope"), "DumpResults")

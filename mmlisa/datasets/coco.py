@@ -1,23 +1,19 @@
-"""mmdet's CocoDataset with checks of the annotation file, the demo data in this format, tiles to train on, COCO's metric."""
+"""mmdet's CocoDataset with checks of the annotation file, the demo data in this format, tiles to train on."""
 
 import json
 from contextlib import redirect_stdout
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, ClassVar
 
 import numpy as np
 from mmcv.transforms import BaseTransform
 from mmdet.datasets import CocoDataset as _CocoDataset
 from mmdet.datasets.api_wrappers import COCO
-from mmdet.evaluation import CocoMetric as _CocoMetric
-from mmengine.fileio import load
 from mmengine.logging import print_log
 from pycocotools import mask as coco
-from pycocotools.cocoeval import COCOeval
 
 from mmlisa.errors import UserError
-from mmlisa.registry import DATASETS, METRICS, TRANSFORMS
+from mmlisa.registry import DATASETS, TRANSFORMS
 from mmlisa.runtime.predictions import decode_part, encode_mask
 
 from .annotations import encode, find_bad_annotations, find_misplaced
@@ -161,63 +157,3 @@ def _move(mask: Any, corner: np.ndarray, size: tuple[int, int], tile: tuple[int,
     left, top = (int(side) for side in corner - (x, y))
     pixels = pixels[max(top, 0) : max(top + tile[0], 0), max(left, 0) : max(left + tile[1], 0)]
     return encode_mask([(max(-left, 0), max(-top, 0), pixels)], tile)
-
-
-@METRICS.register_module()
-class CocoMetric(_CocoMetric):
-    """mmdet's CocoMetric whose ``bbox_mAP`` and ``segm_mAP`` count all detections, as :func:`measure_precision` does.
-
-    pycocotools computes them from the 100 best detections of each class in an image, whatever ``proposal_nums`` says. It
-    counts an annotation with id 0 as never found and needs ``iscrowd``, so annotations are renumbered and get it.
-    """
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        if self._coco_api:
-            for number, entry in enumerate(self._coco_api.dataset.get("annotations", ()), 1):
-                entry.update(id=number, iscrowd=entry.get("iscrowd", 0))
-            self._coco_api.createIndex()
-
-    def compute_metrics(self, results: list[tuple[dict, dict]]) -> dict[str, float]:
-        values = super().compute_metrics(results)
-        if all(np.bincount(result["labels"]).max(initial=0) <= 100 for _, result in results):
-            return values
-        with TemporaryDirectory() as folder:
-            for iou_type, file in self.results2json([result for _, result in results], f"{folder}/results").items():
-                if f"{iou_type}_mAP" in values:
-                    precision = measure_precision(self._coco_api, self._coco_api.loadRes(load(file)), iou_type)[..., 0]
-                    values[f"{iou_type}_mAP"] = round(np.nansum(precision) / max(1, np.isfinite(precision).sum()), 3)
-        return values
-
-
-def measure_precision(truth: COCO, detections: COCO, iou_type: str) -> np.ndarray:
-    """Return COCO's precision ``[IoU, recall, class, size]``; sizes are all, small, medium, large; NaN where no object is.
-
-    1,000 detections of each class in an image count, or twice the objects of the fullest image.
-    """
-    evaluation = _evaluate(truth, detections, iou_type)
-    evaluation.accumulate()
-    values = evaluation.eval["precision"][..., 0]
-    return np.where(values < 0, np.nan, values)
-
-
-def find_best_score(truth: COCO, detections: COCO) -> tuple[float, float]:
-    """Return the score from which on the boxes of all classes have the highest F1, at an IoU of 0.5, and this F1."""
-    evaluation = _evaluate(truth, detections, "bbox")
-    images = [each for each in evaluation.evalImgs if each and each["aRng"] == evaluation.params.areaRng[0]]
-    counts = np.concatenate([~np.array(each["dtIgnore"][0], bool) for each in images])
-    scores = np.concatenate([each["dtScores"] for each in images])[counts]
-    right = np.concatenate([each["dtMatches"][0] > 0 for each in images])[counts]
-    order = np.argsort(-scores, kind="stable")
-    objects = sum((np.array(each["gtIgnore"]) == 0).sum() for each in images)
-    scores, f1 = scores[order], 2 * np.cumsum(right[order]) / (np.arange(1, len(order) + 1) + objects)
-    f1[:-1][scores[1:] == scores[:-1]] = 0  # equal scores come together
-    best = int(f1.argmax())
-    return float(scores[best]), float(f1[best])
-
-
-def _evaluate(truth: COCO, detections: COCO, iou_type: str) -> COCOeval:
-    evaluation = COCOeval(truth, detections, iou_type)
-    evaluation.params.maxDets = [max(1000, 2 * max(map(len, truth.imgToAnns.values()), default=0))]
-    evaluation.evaluate()
-    return evaluation

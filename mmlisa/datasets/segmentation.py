@@ -7,8 +7,9 @@ from typing import Any, ClassVar
 import numpy as np
 from mmengine.evaluator import DumpResults
 from mmseg.datasets import BaseSegDataset
-from mmseg.evaluation import IoUMetric
+from mmseg.evaluation import IoUMetric as _IoUMetric
 from PIL import Image
+from torch import Tensor
 
 from mmlisa.registry import DATASETS, METRICS
 
@@ -39,8 +40,31 @@ class DumpWithoutLogits(DumpResults):
 
 
 @METRICS.register_module()
+class IoUMetric(_IoUMetric):
+    """mmseg's IoUMetric. With ``classwise``, it returns the values per class, too, such as ``IoU.cat`` in percent.
+
+    ``CheckpointHook(save_best="IoU.cat", rule="greater")`` keeps the best checkpoint for a class.
+    """
+
+    def __init__(self, *args: Any, classwise: bool = False, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.classwise = classwise
+
+    def compute_metrics(self, results: list[tuple[Tensor, ...]]) -> dict[str, float]:
+        values = super().compute_metrics(results)
+        if self.classwise and values:
+            areas = [sum(each) for each in zip(*results, strict=True)]
+            measured = self.total_area_to_metrics(*areas, self.metrics, self.nan_to_num, self.beta)
+            del measured["aAcc"]
+            for name, per_class in measured.items():
+                for label, value in zip(self.dataset_meta["classes"], per_class, strict=True):
+                    values[f"{name}.{label}"] = round(100 * float(value), 2)
+        return values
+
+
+@METRICS.register_module()
 class PairedIoUMetric(IoUMetric):
-    """mmseg's IoUMetric that writes 8-bit class maps to ``<predictions>/<image's path under data_root>.png``.
+    """:class:`IoUMetric` that writes 8-bit class maps to ``<predictions>/<image's path under data_root>.png``.
 
     mmseg names them by the image alone, so that ``a/001.jpg`` and ``b/001.jpg`` replace each other.
     """

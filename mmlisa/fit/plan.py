@@ -256,7 +256,6 @@ def write_configs(plan: Plan, dataset: Dataset, folder: Path) -> dict[str, str]:
         keeps_optimizer=optimizer.type == "AdamW" or optimizer.lr == plan.preset.rate,
         has_test=bool(dataset.split("test")),
         metric_name=_TASKS[plan.task].metric,
-        most=max(1000, most),
         workers=min(8, max(0, (os.cpu_count() or 1) - 2)),
     )
     if not (plan.tiles and plan.task == "detection"):

@@ -128,7 +128,14 @@ def draw_errors(result: Evaluation, root: Path, classes: list[str]) -> list[tupl
 
 def evaluate_objects(folder: Path, root: Path, split: str, classes: list[str]) -> Evaluation:
     """Evaluate boxes and masks, ``test/predictions.{bbox,segm}.json``, against ``data/<split>.json`` in ``folder``."""
-    from mmlisa.datasets.coco import find_best_score, measure_precision  # only detection needs mmdet
+    from mmlisa.datasets.coco_metric import (  # only detection needs mmdet
+        evaluate,
+        find_best_score,
+        format_score,
+        load_results,
+        measure,
+        tabulate_classes,
+    )
 
     entries, kinds = json.loads((folder / "test" / "predictions.bbox.json").read_text()), {"box": "bbox"}
     if (masks := folder / "test" / "predictions.segm.json").is_file():
@@ -137,16 +144,12 @@ def evaluate_objects(folder: Path, root: Path, split: str, classes: list[str]) -
             entry["segmentation"] = mask["segmentation"]
     with redirect_stdout(StringIO()):  # pycocotools prints tables
         truth = COCO(str(folder / "data" / f"{split}.json"))
-        results = truth.loadRes(entries) if entries else COCO()
-        precision = {name: measure_precision(truth, results, kind)[..., 0] for name, kind in kinds.items()}
-        threshold, f1 = find_best_score(truth, results) if entries else (0.0, 0.0)
-    labels = [entry["category_id"] - 1 for entry in truth.anns.values() if not entry["iscrowd"]]
-    numbers = np.bincount(np.array(labels, int), minlength=len(classes))
-    table = [["class", "objects", *(f"{kind} {name}" for kind in precision for name in ("AP", "AP50"))]]
-    for index, (name, number) in enumerate(zip(classes, numbers, strict=True)):
-        values = [each[..., index] for values in precision.values() for each in (values, values[:1])]
-        table.append([name, str(number), *(mean(each, ".3f") for each in values)])
-    score = "; ".join(f"{kind} AP {mean(each, '.3f')}, AP50 {mean(each[0], '.3f')}" for kind, each in precision.items())
+        results = load_results(truth, entries)
+        evaluations = {name: evaluate(truth, results, kind) for name, kind in kinds.items()}
+    threshold, f1 = find_best_score(evaluations["box"])
+    table = tabulate_classes(evaluations, {name: label for label, name in enumerate(classes, 1)})
+    aps = [(kind, measure(each, "mAP"), measure(each, "mAP_50")) for kind, each in evaluations.items()]
+    score = "; ".join(f"{kind} AP {ap:.3f}, AP50 {ap50:.3f}" for kind, ap, ap50 in aps)
     confusion, images, by_path = np.zeros((len(classes) + 1, len(classes) + 1), int), [], {}
     for image in truth.imgs.values():
         annotated = truth.imgToAnns.get(image["id"], [])
@@ -167,8 +170,9 @@ def evaluate_objects(folder: Path, root: Path, split: str, classes: list[str]) -
         annotated, predicted = (_instances(coco, entries, window, "mask" in kinds) for coco, entries in pairs)
         return BaseDataElement(gt_instances=annotated, pred_instances=predicted)
 
-    unit = f"Objects; detections from a score of {threshold:.2f} on, where the F1 of all is highest, {f1:.2f}"
-    return Evaluation(score, table, confusion, unit, images, sample, threshold)
+    start = format_score(threshold)
+    unit = f"Objects; detections from a score of {start} on, where the F1 of all is highest, {f1:.2f}"
+    return Evaluation(score, table, confusion, unit, images, sample, float(start))
 
 
 def pair_objects(annotated: Sequence[Mapping], detections: Sequence[Mapping]) -> list[tuple[Any, Any]]:

@@ -11,6 +11,7 @@ import subprocess
 import sys
 from contextlib import nullcontext
 from dataclasses import asdict
+from math import isnan
 from pathlib import Path
 
 import torch
@@ -126,9 +127,8 @@ def _compare(folder: Path) -> None:
         except ChildProcessError:
             rows.append([name, *["-"] * len(_BOX_METRICS), "failed, perhaps for memory"])
             continue
-        # Without detections there are no metrics, and no object of a size is -1.
-        values = [metrics.get(f"coco/bbox_{key}", 0.0 if key in ("mAP", "mAP_50") else -1) for key in _BOX_METRICS]
-        rows.append([name, *("-" if value < 0 else f"{value:.3f}" for value in values), f"{metrics['time']:.2f}"])
+        values = [metrics[f"coco/bbox_{key}"] for key in _BOX_METRICS]  # NaN where no object has this size
+        rows.append([name, *("-" if isnan(value) else f"{value:.3f}" for value in values), f"{metrics['time']:.2f}"])
     write_file(folder / "comparison.json", json.dumps(rows, indent=1))
 
 

@@ -21,6 +21,7 @@ from mmlisa.errors import UserError
 from mmlisa.registry import HOOKS
 
 from .config import import_quietly
+from .metrics import check_evaluation, check_tested_classes
 from .saving import InterruptHook, ScheduleHook, locked
 
 # Places in cfg.model of the heads whose num_classes is the number of classes of the data. Proposal, semantic, boundary and
@@ -109,8 +110,12 @@ def _check_classes(runner: Runner, split: str) -> None:
 
 
 def test(runner: Runner) -> dict[str, float]:
-    """Test, and return the metrics; a head with fewer classes than the data is a UserError (more are a warning)."""
+    """Test, and return the metrics.
+
+    A head with fewer classes than the data is a UserError (more are a warning), and so is a wrong evaluation.
+    """
     _check_classes(runner, "test")
+    check_evaluation(runner, "test")
     return runner.test()
 
 
@@ -118,7 +123,8 @@ def train(runner: Runner) -> None:
     """Train, and restore the handlers of signals.
 
     Raises:
-        UserError: a head has fewer classes than the data, or training and validation differ in theirs.
+        UserError: a head has fewer classes than the data, training and validation differ in theirs, or the evaluation cannot
+            work.
         BlockingIOError: another training writes into the work dir.
         FloatingPointError: a loss is not finite.
     """
@@ -131,6 +137,7 @@ def train(runner: Runner) -> None:
                 difference = f"label {label} is '{tested}', and '{trained}' in the training data"
                 remedy = "both need the same classes in the same order, and a class without images its folder"
                 raise UserError(f"val_dataloader.dataset: {difference}; {remedy}")
+        check_evaluation(runner, "val")
     with locked(runner.work_dir):
         try:
             runner.train()
@@ -227,7 +234,7 @@ class CheckpointGuardHook(Hook):
         model, filename = _innermost(runner.model), str(runner._load_from)
         may_differ = [*self.may_differ]
         if self.whole or runner._resume:
-            _check_order_of_classes(runner, checkpoint, filename)
+            _check_checkpoint_classes(runner, checkpoint, filename)
         else:
             may_differ += fresh_in_a_start(model, checkpoint)
         checkpoint["state_dict"] = judge(model, checkpoint, filename, may_differ)  # which the runner loads
@@ -244,12 +251,14 @@ def _innermost(model: nn.Module) -> nn.Module:
     return model.module if isinstance(model, BaseTTAModel) else model
 
 
-def _check_order_of_classes(runner: Runner, checkpoint: dict[str, Any], filename: str) -> None:
+def _check_checkpoint_classes(runner: Runner, checkpoint: dict[str, Any], filename: str) -> None:
     saved = list(saved_metainfo(checkpoint).get("classes") or ())
     ours = classes_of(runner.train_dataloader if runner._resume else runner.test_dataloader) or ()
     if sorted(ours) == sorted(saved) and list(ours) != saved:  # a label of the model means another class
         difference = f"has its classes in another order: set metainfo.classes to {saved}"
         raise UserError(f"checkpoint '{filename}' {difference}")
+    if not runner._resume:
+        check_tested_classes(saved, ours, filename)
 
 
 def classes_of(loader: Any) -> Any:

@@ -15,13 +15,13 @@ from mmlisa.inference.load import DEMO, DEMO_CONFIG, load
 from mmlisa.training.config import build_model, load_config
 
 CONFIGS = {name: f"{name}_hylisanet_demo.py" for name in ("mask_rcnn", "semantic_fpn", "classifier")}
-# One iteration at 64 pixels. So young a detector finds nothing, and without detections there are no metrics.
+# One iteration at 64 pixels.
 SCALES = [
     f"{split}_dataloader.dataset.pipeline.{i}.scale=(64,64)" for split, i in (("train", 2), ("val", 1), ("test", 1))
 ]
 CROPS = ["train_dataloader.dataset.pipeline.3.crop_size=(64,64)", "model.data_preprocessor.size=(64,64)"]
 SMALL = {
-    "mask_rcnn": [*SCALES, "model.test_cfg.rcnn.score_thr=0", "model.test_cfg.rcnn.max_per_img=5"],
+    "mask_rcnn": [*SCALES, "model.test_cfg.rcnn.score_thr=0", "model.test_cfg.rcnn.max_per_img=5"],  # finds something
     "semantic_fpn": [*SCALES, *CROPS],
     "classifier": [],
 }
@@ -67,6 +67,7 @@ def test_train_test_infer(kind, demo, mmlisa, tmp_path, capsys):
     assert infer == f"  mmlisa infer {config} {checkpoint} IMAGE …"
     words = ["test", config, checkpoint, *amp, "--out", "out.pkl", "--cfg-options", f"experiment_name=tested_{kind}"]
     assert mmlisa(*words) == 0
+    assert ("best F1" in "".join(capsys.readouterr())) == (kind == "mask_rcnn")
     assert (tmp_path / "out.pkl").is_file()
     assert mmlisa("visualize", "run", "--out-dir", "curves") == 0
     assert (tmp_path / "curves" / "curves.png").is_file()

@@ -1,4 +1,4 @@
-"""COCO files and COCO's metric, against mmdet's own classes; what of the objects tiles contain."""
+"""COCO files, against mmdet's own data set; what of the objects tiles contain."""
 
 import json
 
@@ -9,14 +9,10 @@ import pytest
 pytest.importorskip("mmdet")
 from mmdet.datasets import CocoDataset as TheirDataset
 from mmdet.datasets.transforms import LoadAnnotations
-from mmdet.evaluation import CocoMetric as TheirMetric
 from pycocotools import mask as mask_api
-from pycocotools.cocoeval import COCOeval
 
 from helpers.coco import coco, dataset_cfg
-from mmlisa.datasets.coco import CocoDataset, CocoMetric, RandomTile
-
-NAMES = ("cat", "dog", "newt")
+from mmlisa.datasets.coco import CocoDataset, RandomTile
 
 
 def test_a_file_is_read_once_and_as_mmdet_reads_it(tmp_path, monkeypatch):
@@ -52,75 +48,6 @@ def test_a_test_set_without_annotations_is_read(tmp_path):
     assert only["instances"] == []
     with pytest.raises(ValueError, match=r"a\.json: it is not a dict with images, annotations"):
         CocoDataset(**options)
-
-
-def files_and_results(folder, most: int) -> list[tuple[dict, dict]]:
-    """Write objects of many sizes, and return detections near them: at most ``most`` of a class in an image."""
-    rng, annotations, results = np.random.default_rng(0), [], []
-    for image in range(1, 5):
-        corners, sides = rng.integers(0, 300, (60, 2)), rng.choice([10, 50, 150], (60, 2))
-        labels = rng.integers(0, 2, 60)  # no newt
-        for label, corner, (width, height) in zip(labels, corners, sides, strict=True):
-            inside = np.zeros((480, 480), np.uint8, order="F")
-            inside[corner[1] : corner[1] + height, corner[0] : corner[0] + width] = 1
-            outline = mask_api.encode(inside)
-            outline["counts"] = outline["counts"].decode()
-            entry = dict(
-                id=len(annotations) + 1, image_id=image, category_id=int(label) * 2 + 1, area=int(width * height)
-            )
-            box = [*corner.tolist(), int(width), int(height)]
-            annotations.append(entry | dict(bbox=box, segmentation=outline, iscrowd=int(rng.random() < 0.1)))
-        picked = rng.integers(0, 60, most)
-        boxes = np.concatenate([corners, corners + sides], axis=1)[picked] + rng.normal(0, 3, (most, 4))
-        masks = [annotations[index - 60]["segmentation"] for index in picked]
-        wrong = rng.random(most) < 0.2
-        found = dict(img_id=image, bboxes=boxes, labels=np.where(wrong, 2, labels[picked]), masks=masks)
-        results.append(({}, found | dict(scores=rng.random(most))))
-    categories = [dict(id=2 * i + 1, name=name) for i, name in enumerate(NAMES)]
-    images = [dict(id=image, file_name=f"{image}.png", width=480, height=480) for image in range(1, 5)]
-    (folder / "a.json").write_text(json.dumps(dict(images=images, categories=categories, annotations=annotations)))
-    return results
-
-
-@pytest.mark.parametrize("options", [dict(metric=["bbox", "segm"]), dict(metric="proposal"), dict(format_only=True)])
-def test_up_to_100_detections_of_a_class_the_values_are_mmdets(tmp_path, monkeypatch, options):
-    results, calls = files_and_results(tmp_path, 100), []
-    evaluate, values = COCOeval.evaluate, []
-    monkeypatch.setattr(COCOeval, "evaluate", lambda self: (calls.append(self.params.iouType), evaluate(self)))
-    for kind in (CocoMetric, TheirMetric):
-        metric = kind(str(tmp_path / "a.json"), outfile_prefix=str(tmp_path / "found"), **options)
-        metric.dataset_meta = dict(classes=NAMES)
-        values.append(dict(metric.compute_metrics(results)))
-    assert values[0] == values[1]
-    assert "bbox_mAP" not in values[0] or 0.1 < values[0]["bbox_mAP"] < 0.9
-    assert calls[: len(calls) // 2] == calls[len(calls) // 2 :]  # evaluated once, too
-
-
-def test_all_objects_of_a_full_image_count(tmp_path):
-    """pycocotools ends at 100 detections of a class in an image; without detections, there are no metrics."""
-    boxes = [[20 * (i % 40), 20 * (i // 40), 10, 10] for i in range(150)]
-    entries = [dict(id=i, image_id=1, category_id=1, bbox=box, area=100, iscrowd=0) for i, box in enumerate(boxes, 1)]
-    content = dict(images=[dict(id=1)], categories=[dict(id=1, name="cat")], annotations=entries)
-    (tmp_path / "val.json").write_text(json.dumps(content))
-    metric = CocoMetric(str(tmp_path / "val.json"))
-    metric.dataset_meta = dict(classes=["cat"])
-    for number, expected in ((150, 1.0), (0, None)):
-        corners = np.array([[x, y, x + w, y + h] for x, y, w, h in boxes[:number]]).reshape(-1, 4)
-        found = dict(img_id=1, bboxes=corners, scores=np.full(number, 0.5), labels=np.zeros(number, int))
-        assert metric.compute_metrics([({}, found)]).get("bbox_mAP") == expected
-
-
-def test_ids_of_annotations_do_not_matter(tmp_path):
-    """pycocotools takes the id 0 for "not found", keeps the last annotation of an id, and needs iscrowd."""
-    boxes = [[20, 20, 10, 10], [60, 20, 10, 10], [20, 60, 10, 10]]
-    entries = [dict(id=i % 2, image_id=1, category_id=1, bbox=box, area=100) for i, box in enumerate(boxes)]
-    content = dict(images=[dict(id=1)], categories=[dict(id=1, name="cat")], annotations=entries)
-    (tmp_path / "val.json").write_text(json.dumps(content))
-    metric = CocoMetric(str(tmp_path / "val.json"), metric="bbox")
-    metric.dataset_meta = dict(classes=["cat"])
-    corners = np.array([[x, y, x + w, y + h] for x, y, w, h in boxes])
-    found = dict(img_id=1, bboxes=corners, scores=np.full(3, 0.5), labels=np.zeros(3, int))
-    assert metric.compute_metrics([({}, found)])["bbox_mAP"] == 1
 
 
 SIZE = (300, 200)  # height, width

@@ -46,3 +46,16 @@ def test_predictions_of_images_of_the_same_name(tmp_path):
     for label, name in enumerate(("a/1.jpg.png", "b/1.jpg.png")):
         np.testing.assert_array_equal(cv2.imread(str(tmp_path / "predictions" / name), 0), np.full((4, 6), label))
     assert metric.evaluate(2)["mIoU"] == 100
+
+
+def test_the_iou_of_each_class_is_a_metric():
+    """NaN, which never becomes the best, where a class is neither annotated nor predicted."""
+    metric = METRICS.build(dict(type="mmlisa.IoUMetric", classwise=True))
+    metric.dataset_meta = dict(classes=("one", "two", "three"))
+    truth, found = torch.tensor([[0, 0, 0, 1]]), torch.tensor([[0, 0, 1, 1]])
+    metric.process({}, [dict(pred_sem_seg=dict(data=found), gt_sem_seg=dict(data=truth))])
+    values = metric.evaluate(1)
+    assert [values["IoU.one"], values["IoU.two"]] == pytest.approx([200 / 3, 50], abs=0.01)
+    assert [values["Acc.one"], values["Acc.two"]] == pytest.approx([200 / 3, 100], abs=0.01)
+    assert np.isnan(values["IoU.three"])
+    assert values["mIoU"] == pytest.approx(58.33, abs=0.01)

@@ -165,8 +165,10 @@ def test_saved_checkpoints_state_the_options_of_the_backbone(tmp_path):
     assert saved["meta"]["backbone"] == LCNet("x0.25").settings()
 
 
-@pytest.mark.parametrize(("classes", "fits"), [(["b", "a"], False), (["a", "b"], True), (["x", "y"], True)])
-def test_a_checkpoint_whose_classes_have_another_order_is_not_tested(tmp_path, classes, fits):
+@pytest.mark.parametrize(
+    ("classes", "fits"), [(["b", "a"], False), (["a", "b", "c"], False), (["a", "b"], True), (["x", "y"], True)]
+)
+def test_a_checkpoint_whose_labels_mean_other_classes_is_not_tested(tmp_path, classes, fits):
     made = runner(tmp_path, load_from=save(tmp_path / "a.pth", dataset_meta=dict(classes=classes)), **TEST)
     made.test_dataloader.dataset.metainfo = dict(classes=("a", "b"))
     guard(made).whole = True

@@ -39,6 +39,6 @@ val_dataloader = dict(
     ),
 )
 test_dataloader = val_dataloader
-val_evaluator = dict(type="IoUMetric", iou_metrics=["mIoU"])
+val_evaluator = dict(type="mmlisa.IoUMetric", iou_metrics=["mIoU"])
 test_evaluator = val_evaluator
 auto_scale_lr = dict(enable=False, base_batch_size=8)
