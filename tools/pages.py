@@ -7,7 +7,7 @@ import argparse
 import csv
 import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -106,15 +106,19 @@ TABLES_BY_NAME |= {file.stem: partial(benchmark, file) for file in (DOCS / "benc
 TABLES_BY_NAME |= {f"counts_{paper}": partial(paper_tables.to_markdown, paper) for paper in paper_tables.PAPERS}
 
 
-def main() -> None:
+def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     mode = parser.add_mutually_exclusive_group(required=True)
     mode.add_argument("--write", action="store_true", help="write the tables into the pages")
     mode.add_argument("--check", action="store_true", help="exit with 1 if a page has other tables")
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"tables (default: all): {', '.join(TABLES_BY_NAME)}")
-    args = parser.parse_args()
+    args = parser.parse_args(argv)
     if unknown := set(args.names) - set(TABLES_BY_NAME):
         parser.error(f"NAME: unknown {', '.join(unknown)}")
+    return args
+
+
+def main(args: argparse.Namespace) -> None:
     stale = []
     # docs/fidelity.md reads the tables of the papers.
     for page in sorted(DOCS.rglob("*.md"), key=lambda page: (page.name == "fidelity.md", page)):
@@ -131,4 +135,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    main(parse_args())

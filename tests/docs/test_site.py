@@ -37,7 +37,6 @@ def test_tables_are_those_of_the_code():
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-@pytest.mark.nightly
 def test_builds_without_warnings(tmp_path):
     """MkDocs checks every relative link and anchor; under --strict a warning is an error."""
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path)]
