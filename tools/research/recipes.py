@@ -34,13 +34,13 @@ def to_markdown() -> str:
         "| paper |\n" + "|---" * 8 + "|\n"
     )
     entries = yaml.safe_load((CONFIGS / "metafile.yml").read_text(encoding="utf-8"))["Models"]
-    cfgs = {entry["Name"]: load_config(CONFIGS.parent / entry["Config"]) for entry in entries}
+    cfgs = {entry["Name"]: load_config(CONFIGS.parent / entry["Config"]) for entry in entries if "Results" in entry}
     starts = {find_start(entry, cfgs[entry["Name"]]) for entry in entries if "Results" in entry}
     for entry in entries:
         name = entry["Name"]
-        if "Results" not in entry and name not in starts:
+        if name not in cfgs and name not in starts:
             continue
-        cfg = cfgs[name]
+        cfg = cfgs.get(name) or load_config(CONFIGS.parent / entry["Config"])
         title, accuracy, source = read_header(CONFIGS.parent / entry["Config"])
         batch, total = cfg.train_dataloader.batch_size, cfg.auto_scale_lr.base_batch_size
         loop = cfg.train_cfg
