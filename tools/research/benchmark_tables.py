@@ -41,7 +41,7 @@ Rows = dict[tuple[str, str], dict[str, Any]]
 
 
 def read(suite: str) -> dict[str, Any]:
-    """Return what ``tools/benchmark.py --suite`` wrote: machine, commit, rows, and from later versions on the date."""
+    """Return what ``tools/benchmark.py`` wrote of a suite: machine, commit, rows, and in newer files the date."""
     return json.loads((BENCHMARKS / f"{suite}_cpu.json").read_text(encoding="utf-8"))
 
 
