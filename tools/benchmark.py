@@ -5,6 +5,8 @@ import json
 import os
 import sys
 from collections.abc import Sequence
+from datetime import date
+from importlib.metadata import version
 from pathlib import Path
 from time import perf_counter
 
@@ -74,10 +76,13 @@ def main(args: argparse.Namespace) -> None:
         options = benchmark.SUITES[suite] | ({"sizes": args.size} if args.size else {})
         if "sizes" in options and suite not in NETWORKS:
             options["names"] = args.models or list(benchmark.BACKBONES)
-        device = torch.cuda.get_device_name() if args.device == "cuda" else f"CPU, {torch.get_num_threads()} threads"
-        machine = f"{device}, PyTorch {torch.__version__}, fp32, {args.rounds} interleaved rounds"
+        device = torch.cuda.get_device_name() if args.device == "cuda" else benchmark.describe_processor()
+        runtime = f"PyTorch {torch.__version__}"
+        if suite == "onnxruntime":
+            runtime = f"onnxruntime {version('onnxruntime')}"
+        machine = f"{device}, {runtime}, fp32, {args.rounds} interleaved rounds"
         rows = functions.get(suite, benchmark.benchmark_networks)(args.rounds, args.device, **options)
-        measured = dict(machine=machine, commit=benchmark.describe_commit(), rows=rows)
+        measured = dict(machine=machine, commit=benchmark.describe_commit(), date=str(date.today()), rows=rows)
         (args.out / f"{suite}_{args.device}.json").write_text(json.dumps(measured, indent=1) + "\n")
         print(benchmark.to_markdown(suite, rows))
 

@@ -6,6 +6,7 @@ The site shows it as the model zoo. The first comment of a config is its entry:
 
 import argparse
 import re
+from collections.abc import Sequence
 from itertools import takewhile
 from pathlib import Path
 from typing import Any
@@ -107,6 +108,10 @@ def to_markdown() -> str:
     return "".join(f"\n## {SECTIONS[scope]}\n\n{header}\n" + "\n".join(rows[scope]) + "\n" for scope in SECTIONS)
 
 
+def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
+    return argparse.ArgumentParser(description=__doc__).parse_args(argv)
+
+
 def main() -> None:
     from mmlisa.training.config import import_quietly
 
@@ -120,5 +125,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    argparse.ArgumentParser(description=__doc__).parse_args()
+    parse_args()
     main()

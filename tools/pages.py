@@ -7,13 +7,13 @@ import argparse
 import csv
 import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
 import model_zoo
 import paper_tables
-from research import fidelity, recipes, rehearse
+from research import benchmark_tables, fidelity, recipes, rehearse
 from research.blocks import block_names, replace_block
 
 TABLES = Path(__file__).parent / "research" / "tables"
@@ -80,9 +80,7 @@ def benchmark(file: Path) -> str:
 
     suite, measured = file.stem.rpartition("_")[0], json.loads(file.read_text())
     table = to_markdown(TITLES.get(suite, suite.capitalize()), measured["rows"])
-    return (
-        f"{table}\n{measured['machine']}. `python tools/benchmark.py --suite {suite}` at commit {measured['commit']}.\n"
-    )
+    return f"{table}\n`python tools/benchmark.py --suite {suite}`: {benchmark_tables.describe(measured)}.\n"
 
 
 def gpu() -> str:
@@ -102,22 +100,32 @@ TABLES_BY_NAME |= {
     "rehearsal": rehearse.to_markdown,
 }
 TABLES_BY_NAME |= {file.stem: partial(benchmark, file) for file in (DOCS / "benchmarks").glob("*_cpu.json")}
-
+TABLES_BY_NAME |= {
+    "backbones_readme": benchmark_tables.readme,
+    "backbones_footer": benchmark_tables.readme_footer,
+    "backbones_choosing": benchmark_tables.choosing,
+    "backbones_over_swin": benchmark_tables.over_swin,
+}
 TABLES_BY_NAME |= {f"counts_{paper}": partial(paper_tables.to_markdown, paper) for paper in paper_tables.PAPERS}
 
 
-def main() -> None:
+def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     mode = parser.add_mutually_exclusive_group(required=True)
     mode.add_argument("--write", action="store_true", help="write the tables into the pages")
     mode.add_argument("--check", action="store_true", help="exit with 1 if a page has other tables")
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"tables (default: all): {', '.join(TABLES_BY_NAME)}")
-    args = parser.parse_args()
+    args = parser.parse_args(argv)
     if unknown := set(args.names) - set(TABLES_BY_NAME):
         parser.error(f"NAME: unknown {', '.join(unknown)}")
+    return args
+
+
+def main(args: argparse.Namespace) -> None:
     stale = []
     # docs/fidelity.md reads the tables of the papers.
-    for page in sorted(DOCS.rglob("*.md"), key=lambda page: (page.name == "fidelity.md", page)):
+    pages = [DOCS.parent / "README.md", *DOCS.rglob("*.md")]
+    for page in sorted(pages, key=lambda page: (page.name == "fidelity.md", page)):
         text = new = page.read_text(encoding="utf-8")
         for name in block_names(text):
             if name in TABLES_BY_NAME and name in (args.names or TABLES_BY_NAME):
@@ -131,4 +139,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    main(parse_args())

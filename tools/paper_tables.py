@@ -1,6 +1,6 @@
 """Print the counts of every model of a paper's tables beside the paper's numbers, pages of the site: ``--paper lisa``.
 
-``--figures`` draws figures that need no trained weights instead, of Castling-ViT (1, 3, 5, 7) and FLatten (4, 7), in a minute.
+``--figures`` draws figures that need no trained weights instead, of Castling-ViT (1, 3, 5, 7) and FLatten (4, 6), in a minute.
 """
 
 import argparse
@@ -34,12 +34,15 @@ def main(args: argparse.Namespace) -> None:
     from mmlisa.training.config import import_quietly
 
     import_quietly()
+    if args.figures is None:
+        for paper in args.paper:
+            print(to_markdown(paper))
+        return
     from research.paper_figures import FIGURES
 
+    args.figures.mkdir(parents=True, exist_ok=True)
     for paper in args.paper:
-        if not args.figures:
-            print(to_markdown(paper))
-        for name, draw in FIGURES.get(paper, {}).items() if args.figures else ():
+        for name, draw in FIGURES.get(paper, {}).items():
             draw(args.figures / f"{paper}_{name}.png")
 
 

@@ -1,4 +1,4 @@
-# LCNet-ViT with mean-centred queries and keys ("MC"): the paper has AP 31.5 (Castling-ViT, Table 5).
+# LCNet-ViT with mean-centred queries and keys ("MC"), M-416: the paper has AP 31.5 (Castling-ViT, Table 5).
 _base_ = "../_base_/picodet_lcnet_vit_m_416.py"
 
 model = dict(backbone=dict(attention=dict(_delete_=True, type="MeanCenteredAttention", pooled=True, qkv_bias=False)))

@@ -1,4 +1,5 @@
-# LiSANet-I-T of the first version, fine-tuned at 384 pixels: its paper has 77.4% top-1 (Table 9). The recipe is Swin's.
+# LiSANet-I-T of the first version, fine-tuned at 384 pixels: its paper has 77.4% top-1 (LiSA first version, Table 9).
+# The recipe is Swin's.
 _base_ = "./classifier_lisanet_i_30e_imagenet384.py"
 
 # From the classifier at 224 pixels: tools/train.py CONFIG --pretrained CHECKPOINT

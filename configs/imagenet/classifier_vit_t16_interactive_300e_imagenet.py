@@ -1,7 +1,7 @@
 # Plain ViT-T/16 with interactive attention, ImageNet-1K, 300 epochs: the paper has 75.6% top-1 (iViT, Tables 2 and 9).
 # Another operator in its place: --cfg-options model.backbone.attention.type=FocusedLinearAttention. 64 landmarks and no
-# class token, which are fitted to the FLOPs; the text has 49 landmarks, for iViT. Repeated augmentation
-# is DeiT's, whose hyper-parameters the paper follows.
+# class token, which are fitted to the FLOPs; the text has 49 landmarks, for iViT. The paper names two recipes: that of EVA
+# (no repeated augmentation, gradients clipped at 5) in the body, and DeiT's, which is here, in the appendix.
 _base_ = [
     "../_base_/models/image_classifier.py",
     "../_base_/datasets/imagenet.py",

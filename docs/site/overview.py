@@ -6,6 +6,7 @@ photograph of coins. The numbers are those of ``docs/benchmarks/backbones_cpu.js
 
 import argparse
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 import matplotlib.pyplot as plt
@@ -69,10 +70,13 @@ def draw_curves(axis: Axes, rows: list[dict], quantity: str, title: str) -> None
     axis.spines[["top", "right"]].set_visible(False)
 
 
-def main() -> None:
+def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", default=DOCS / "images" / "overview.jpg", help="default: %(default)s")
-    args = parser.parse_args()
+    return parser.parse_args(argv)
+
+
+def main(args: argparse.Namespace) -> None:
     rows = json.loads((DOCS / "benchmarks" / "backbones_cpu.json").read_text())["rows"]
     model, coins = mmlisa.load("demo"), Path(skimage.data.__file__).with_name("coins.png")
     figure = plt.figure(figsize=(8, 5.4), layout="constrained")
@@ -88,4 +92,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    main(parse_args())

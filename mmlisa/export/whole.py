@@ -153,7 +153,8 @@ class Exportable(nn.Module):
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
-        self.model = model.eval().requires_grad_(False)
+        model.eval()  # returns nothing for mmdet's Swin
+        self.model = model.requires_grad_(False)
 
     def forward(self, image: Tensor) -> tuple[Tensor, ...]:
         return tuple(self.named_outputs(image).values())

@@ -235,17 +235,31 @@ def warn_of_random_backbone(cfg: Config) -> str | None:
     return f"the {part} starts from random weights; {needed}"
 
 
+def averages_weights(cfg: Config) -> bool:
+    """Return whether a hook of the config averages the weights, as MMEngine's EMAHook does after every iteration."""
+    names = [type_name(hook) for hook in cfg.get("custom_hooks") or ()]
+    return any("EMA" in name or name == "SelfDistillationHook" for name in names)
+
+
 def warn_of_batch(cfg: Config, processes: int) -> str | None:
-    """Return a warning if a step has another number of images than the learning rate is meant for."""
+    """Return a warning if a step has another number of images than the learning rate is meant for, or averages several times."""
     meant, scaling = (cfg.get("auto_scale_lr", {}).get(key) for key in ("base_batch_size", "enable"))
     steps = cfg.optim_wrapper.get("accumulative_counts", 1)
     images = cfg.train_dataloader.batch_size * processes
+    if steps > 1 and averages_weights(cfg):
+        return (
+            f"optim_wrapper.accumulative_counts={steps} averages the weights {steps} times a step; set --batch instead"
+        )
     if not meant or (steps == 1 if scaling else images * steps == meant):
         return None
     if scaling:
         return "--auto-scale-lr ignores optim_wrapper.accumulative_counts, so the rate is too small; omit one of them"
-    remedies = [f"--batch {meant // processes}"] * (meant % processes == 0)
-    remedies += [f"--cfg-options optim_wrapper.accumulative_counts={meant // images}"] * (meant % images == 0)
+    remedies = []
+    if meant % processes == 0:
+        remedies.append(f"--batch {meant // processes}")
+    # Iterations that only add gradients count, too: to the length of a training, and for the averages.
+    if meant % images == 0 and "max_epochs" in cfg.train_cfg and not averages_weights(cfg):
+        remedies.append(f"--cfg-options optim_wrapper.accumulative_counts={meant // images}")
     remedies.append("--auto-scale-lr")
     return f"a step has {images * steps} images, the recipe's learning rate is for {meant}: {' or '.join(remedies)}"
 

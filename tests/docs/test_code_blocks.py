@@ -1,6 +1,5 @@
-"""Code blocks of README and the documentation: Python runs, configs build, and the tools' parsers take the commands."""
+"""Code blocks of README and the documentation: Python runs, and configs build. test_command_lines.py parses the commands."""
 
-import sys
 from importlib import import_module
 from pathlib import Path
 
@@ -11,8 +10,7 @@ from mmengine.config import Config
 from mmengine.registry import DefaultScope
 
 from helpers.networks import randomised
-from helpers.pages import PAGES, ROOT, commands, name_of, read_blocks
-from mmlisa import cli, config_path
+from helpers.pages import PAGES, ROOT, name_of, read_blocks
 from mmlisa.conversion import PublishedWeights
 from mmlisa.models import backbones
 from mmlisa.models.attention import build_attention
@@ -67,34 +65,6 @@ def check_config(path: str) -> None:
     MODELS.get("mmlisa.MlpClsHead")  # imports modules that create tensors, before the meta device
     with DefaultScope.overwrite_default_scope(cfg.default_scope), torch.device("meta"):
         MODELS.build(cfg.model)
-
-
-@with_blocks
-def test_commands_are_understood(page, monkeypatch):
-    monkeypatch.setitem(cli.SHARED["config"], "type", str)  # files that the page's earlier commands write
-    for kind in ("config_file", "weights_source", "existing_path"):
-        monkeypatch.setattr(cli, kind, str)
-    blocks = read_blocks(page)
-    written = {block.title for block in blocks}
-    for words in commands(blocks):
-        starts = [i for i, word in enumerate(words) if word == "mmlisa" or word.startswith("tools/")]
-        if not starts or words[0] in ("cd", "conda", "git", "pip", "ruff"):
-            continue
-        program, *arguments = words[starts[0] :]
-        if program == "mmlisa":
-            if arguments[0].startswith("-"):
-                continue
-            command = arguments.pop(0)
-        else:
-            command = Path(program).stem.replace("_", "-")
-        if command in cli.COMMANDS:
-            module = import_module(f"mmlisa.commands.{command.replace('-', '_')}")
-            config = getattr(module.parser().parse_intermixed_args(arguments), "config", None)
-        else:
-            monkeypatch.setattr(sys, "argv", [program, *arguments])
-            config = getattr(import_module(command.replace("-", "_")).parse_args(), "config", None)
-        if config and not config.isupper() and config not in written:
-            assert (ROOT / config).is_file() or config_path(config)
 
 
 def test_a_host_of_a_user(tmp_path, monkeypatch):

@@ -12,7 +12,7 @@ from helpers.whole_models import DETECTORS, SIZE, build, image, keep, predict
 from mmlisa import runtime
 from mmlisa.export.heads import find_detector, nms
 from mmlisa.export.metadata import describe
-from mmlisa.export.whole import EndToEnd, Preprocess
+from mmlisa.export.whole import EndToEnd, Exportable, Preprocess
 from mmlisa.training.config import load_config
 
 
@@ -97,3 +97,11 @@ def test_what_predicts_in_another_way_is_named(name, change, message):
     change(model)
     with pytest.raises(ValueError, match=message):
         EndToEnd(model)
+
+
+def test_a_backbone_whose_train_returns_nothing_is_exportable():
+    """mmdet's Swin, the baseline of the benchmark of exported files."""
+    swin = MODELS.build(dict(type="mmdet.SwinTransformer", embed_dims=16, depths=(1, 1, 1, 1), num_heads=(1, 2, 4, 8)))
+    assert swin.train() is None
+    assert len(Exportable(swin)(torch.zeros(1, 3, 64, 64))) == 4
+    assert not swin.training

@@ -1,9 +1,12 @@
 """Counts beside the papers: how many agree, and that they follow from the papers' text."""
 
+from math import log2
+
 import pytest
 import torch
 from torch import nn
 
+from mmlisa import ops
 from mmlisa.models.attention import LiSA, build_attention
 from mmlisa.models.backbones import LiSANet
 from research import paper_tables
@@ -16,7 +19,7 @@ CELLS = {
     "castling": "68 | 46 | 9 | 4 | 0 | 5 | 4",
     "flatten": "88 | 66 | 9 | 2 | 7 | 4 | 0",
     "ivit": "45 | 21 | 2 | 6 | 1 | 12 | 3",
-    "lisa": "111 | 66 | 21 | 8 | 0 | 2 | 14",
+    "lisa": "113 | 68 | 21 | 8 | 0 | 2 | 14",
     "newer": "50 | 26 | 15 | 3 | 6 | 0 | 0",
 }
 
@@ -100,6 +103,21 @@ def test_lisa_has_the_papers_count_however_it_is_evaluated(kernel_size, work):
     projections = 4 * 32 * 32 * 32
     assert counts.work["product"] - projections == work["product"]
     assert counts.work.get("fft", 0) == work["fft"]
+
+
+def test_the_transforms_of_lisa_are_log_linear():
+    """LiSA's Table 1, by the transforms that PyTorch computes, not by the formula."""
+
+    class OnMaps(nn.Module):
+        def forward(self, x):
+            kernels = torch.ones(16, 8, *x.shape[3:]), torch.ones(8, *x.shape[3:]), torch.ones(16, 8)
+            return ops.lisa(x, x, x, *kernels, backend="fft")
+
+    shares = []
+    for side in (7, 14, 28, 56):
+        work = count(OnMaps(), torch.ones(1, 2, 16, side, side)).work["fft"]
+        shares.append(work / (side**2 * log2(side**2)))
+    assert shares == pytest.approx([shares[0]] * 4)
 
 
 @pytest.mark.parametrize(

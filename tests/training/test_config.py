@@ -132,6 +132,20 @@ def test_another_total_batch_than_the_recipes_is_named(options, processes, warni
     assert found is None if warning is None else re.match(warning, found or "")
 
 
+@pytest.mark.parametrize("name", ["picodet_castling_lcnet_s_320_coco", "classifier_h_vit3_t_300e_imagenet"])
+def test_weights_are_averaged_once_a_step(name):
+    """MMEngine averages after every iteration, also after one that only adds gradients."""
+    assert "accumulative_counts" not in config.warn_of_batch(config.load_config(name), 4)
+    accumulating = config.load_config(name, options={"optim_wrapper.accumulative_counts": 2})
+    assert re.match(r"optim_wrapper.accumulative_counts=2 .* --batch", config.warn_of_batch(accumulating, 4))
+
+
+def test_a_training_that_counts_iterations_does_not_accumulate():
+    """160,000 iterations would be 80,000 steps."""
+    found = config.warn_of_batch(config.load_config("upernet_flatten_swin_t_160k_ade20k"), 4)
+    assert re.search(r"--batch 4 or --auto-scale-lr$", found)
+
+
 @pytest.mark.parametrize(
     ("name", "kind"),
     [(COCO, "AmpOptimWrapper"), ("classifier_castling_lcnet_s_1000e_imagenet", "mmlisa.AdaptiveClipAmpOptimWrapper")],

@@ -4,6 +4,8 @@ Every suite times its candidates in turns within one process, so that a drift of
 rows of plain data, ``dict(case=…, name=…, seconds=…, low=…, high=…, …)``, in which low and high are the quartiles.
 """
 
+import platform
+import re
 import subprocess
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
@@ -419,6 +421,13 @@ def to_markdown(title: str, rows: list[Row]) -> str:
         mean, least = np.exp(np.log(speedups).mean()), min(speedups)
         lines += ["", f"Speed of LiSA over the pseudo-code, {mode}: geometric mean {mean:.2f}, least {least:.2f}."]
     return "\n".join(lines) + "\n"
+
+
+def describe_processor() -> str:
+    """Return the name of the processor, as far as the system tells it, and the number of PyTorch's threads."""
+    file = Path("/proc/cpuinfo")
+    names = re.findall(r"^model name\s*: (.+)$", file.read_text(), re.MULTILINE) if file.exists() else []
+    return f"{names[0] if names else platform.machine()}, {torch.get_num_threads()} threads"
 
 
 def describe_commit() -> str:

@@ -7,7 +7,7 @@
 ``as: ITEM``              the row contains another item of its paper, and deviates if that does
 ``test: PATH::NAME``      a test with an oracle from outside: a formula, a library, a closed form
 ``command: MODULE NAME``  a command, suite or figure that makes the item here
-``untestable``            it takes a full training, a GPU, or what the paper does not tell
+``untestable``            it takes a full training, a GPU, or a number or machine that the paper does not give
 
 ``deviation`` says how the row differs from the text, ``note`` what a reader should know beside it. Nobody writes a verdict:
 

@@ -4,6 +4,8 @@
 last column it is that of an fp32 network with weights and an image rounded to bfloat16.
 """
 
+import argparse
+from collections.abc import Sequence
 from copy import deepcopy
 
 import torch
@@ -28,6 +30,10 @@ def errors(kind: str, arch: str) -> list[float]:
     return [*found, error(model.bfloat16().float(), image.bfloat16().float())]
 
 
+def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
+    return argparse.ArgumentParser(description=__doc__).parse_args(argv)
+
+
 def main() -> None:
     print("| network | float16 | bfloat16 | autocast in bfloat16 | rounded weights alone |\n|---|---|---|---|---|")
     for kind in backbones.__all__:
@@ -37,4 +43,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    parse_args()
     main()

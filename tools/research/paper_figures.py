@@ -10,8 +10,6 @@ import torch
 from matplotlib.figure import Figure
 from torch import Tensor, nn
 
-from mmlisa.visualization.kernels import save
-
 from .paper_tables import load_table
 
 STEPS = (0, 10, 30, 100, 300, 1000, 3000, 6000)  # at which the synthetic experiment records frequencies
@@ -35,7 +33,7 @@ def draw_angular_kernel(path: Path) -> None:
     space.scatter(*mapped.T, **style)
     distance = figure.add_subplot(1, 3, 3, xlabel="angle", ylabel="squared distance", title="whole feature space")
     distance.plot((1 - kernel[0]) * math.pi, 2 * (1 - kernel[0]), ".")
-    save(figure, path)
+    figure.savefig(path, dpi=150)
 
 
 def fit_similarity() -> tuple[Tensor, Tensor, list[float], Tensor]:
@@ -87,7 +85,7 @@ def draw_frequencies(path: Path) -> None:
     trajectory.set_xticks(range(len(STEPS)), STEPS)
     trajectory.set_yticks(range(10), range(1, 20, 2))
     figure.colorbar(image, ax=trajectory, label="relative error")
-    save(figure, path)
+    figure.savefig(path, dpi=150)
 
 
 def focus(x: Tensor, power: int = 3) -> Tensor:
@@ -113,7 +111,7 @@ def draw_focusing(path: Path) -> None:
         bars.bar_label(bars.bar(np.arange(4) + shift, products / products.sum(), 0.4, label=label), fmt="%.2f")
     bars.set(xlabel="key", title="(b) attention scores")
     bars.legend()
-    save(figure, path)
+    figure.savefig(path, dpi=150)
 
 
 def read_series(paper: dict[str, Any], plot: dict[str, Any]) -> dict[str, list[tuple[float, float]]]:
@@ -144,7 +142,7 @@ def draw_accuracies(name: str, path: Path) -> None:
         axis.set(xlabel="MACs (G), as printed", ylabel=f"{plot['metric']}, as printed", title=plot["name"])
         axis.semilogx()
         axis.legend(fontsize=7)
-    save(figure, path)
+    figure.savefig(path, dpi=150)
 
 
 FIGURES: dict[str, dict[str, Callable[[Path], None]]] = {

@@ -18,6 +18,7 @@ import shutil
 import sys
 import time
 import traceback
+from collections.abc import Sequence
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -277,13 +278,16 @@ def to_markdown() -> str:
     return "\n".join(lines) + "\n"
 
 
-def main() -> None:
+def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("configs", nargs="*", help="names without .py (default: the smallest config of each family)")
     parser.add_argument("--root", type=Path, default=Path("work_dirs/rehearsal"), help="default: %(default)s")
     parser.add_argument("--list", action="store_true", help="print the names in their order")
     parser.add_argument("--seconds", type=float, default=float("inf"), help="begin no config after this time")
-    args = parser.parse_args()
+    return parser.parse_args(argv)
+
+
+def main(args: argparse.Namespace) -> None:
     rehearsal = Rehearsal(args.root.resolve())
     names = args.configs or [*find_families()]
     if args.list:
@@ -302,4 +306,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    main(parse_args())

@@ -1,0 +1,12 @@
+# Structure-aware attention of LiSA's first version with the bias B^a and Hadamard correlation: its paper has 74.9% top-1
+# (LiSA first version, Table 3b). Query, key, value and output are projected without biases: inferred from the printed
+# parameters.
+_base_ = "../imagenet/classifier_lisanet_i_150e_imagenet.py"
+
+model = dict(
+    backbone=dict(
+        attention=dict(
+            type="StructureAwareAttention", qkv_bias=False, proj_bias=False, form="hadamard", encoding_bias=True
+        )
+    )
+)
