@@ -1,4 +1,4 @@
-"""From a config to a runner, and a training with it. Silent mistakes are refused: classes, channels, checkpoints, the loss."""
+"""From a config to a runner, and a training with it. Silent mistakes are refused: classes, maps, checkpoints, the loss."""
 
 import logging
 from collections.abc import Mapping, Sequence
@@ -21,6 +21,7 @@ from mmlisa.errors import UserError
 from mmlisa.registry import HOOKS
 
 from .config import import_quietly
+from .maps import check_sizes, check_strides
 from .saving import InterruptHook, ScheduleHook, locked
 
 # Places in cfg.model of the heads whose num_classes is the number of classes of the data. Proposal, semantic, boundary and
@@ -53,7 +54,8 @@ class QuietRunner(Runner):
 def build_runner(cfg: Config, min_matched: float, *, same_shapes: bool = False, verbose: bool = True) -> Runner:
     """Build the runner of a whole config with mmlisa's checks, its atomic checkpoints and its handling of signals.
 
-    A backbone that does not fit the neck, and two hooks that average the weights, are UserErrors.
+    A backbone that does not fit the neck, maps that do not fit the heads' strides, and two hooks that average the weights are
+    UserErrors.
 
     Args:
         cfg: it is not changed.
@@ -74,9 +76,16 @@ def build_runner(cfg: Config, min_matched: float, *, same_shapes: bool = False, 
     for hook in (FiniteLossHook(), CheckpointGuardHook(min_matched, same_shapes), InterruptHook(), ScheduleHook()):
         if type(hook) not in configured:
             runner.register_hook(hook)
-    built = runner.model.module if is_model_wrapper(runner.model) else runner.model
-    check_channels(getattr(built, "module", built), _innermost_model(runner.cfg))
+    built = _unwrapped(runner)
+    model = getattr(built, "module", getattr(built, "detector", built))  # in test-time augmentation or tiles
+    check_channels(model, _innermost_model(runner.cfg))
+    if note := check_strides(model):
+        runner.logger.warning(note)
     return runner
+
+
+def _unwrapped(runner: Runner) -> nn.Module:
+    return runner.model.module if is_model_wrapper(runner.model) else runner.model
 
 
 def _prepare(cfg: Config) -> Config:
@@ -110,9 +119,18 @@ def _check_classes(runner: Runner, split: str) -> None:
         runner.logger.warning(note)
 
 
+def _check_sizes(runner: Runner, split: str) -> None:
+    if note := check_sizes(_unwrapped(runner), getattr(runner, f"{split}_dataloader").dataset, split):
+        runner.logger.warning(note)
+
+
 def test(runner: Runner) -> dict[str, float]:
-    """Test, and return the metrics; a head with fewer classes than the data is a UserError (more are a warning)."""
+    """Test, and return the metrics.
+
+    A head with fewer classes than the data (more are a warning) and images that the network does not take are UserErrors.
+    """
     _check_classes(runner, "test")
+    _check_sizes(runner, "test")
     return runner.test()
 
 
@@ -120,7 +138,8 @@ def train(runner: Runner) -> None:
     """Train, and restore the handlers of signals.
 
     Raises:
-        UserError: a head has fewer classes than the data, or training and validation differ in theirs.
+        UserError: a head has fewer classes than the data, training and validation differ in theirs, or the network does not take
+            the images of the validation.
         BlockingIOError: another training writes into the work dir.
         FloatingPointError: a loss is not finite.
     """
@@ -133,6 +152,7 @@ def train(runner: Runner) -> None:
                 difference = f"label {label} is '{tested}', and '{trained}' in the training data"
                 remedy = "both need the same classes in the same order, and a class without images its folder"
                 raise UserError(f"val_dataloader.dataset: {difference}; {remedy}")
+        _check_sizes(runner, "val")
     with locked(runner.work_dir):
         try:
             runner.train()
@@ -208,6 +228,22 @@ def saved_metainfo(checkpoint: Mapping[str, Any]) -> dict[str, Any]:
     return {str(key).lower(): value for key, value in metainfo.items()} if isinstance(metainfo, Mapping) else {}
 
 
+def check_saved_classes(
+    checkpoint: Mapping[str, Any], classes: Sequence[str] | None, split: str, filename: str
+) -> None:
+    """Raise UserError if a label of a checkpoint stands for another class than in the data of a split.
+
+    Different numbers of classes are not compared: :func:`check_shapes` refuses a head of another size.
+    """
+    saved = saved_metainfo(checkpoint).get("classes") or ()
+    if classes is None or len(classes) != len(saved):
+        return
+    for label, (trained, ours) in enumerate(zip(saved, classes, strict=True)):
+        if trained != ours:
+            difference = f"label {label} is '{trained}' in it and '{ours}' in {split}_dataloader.dataset"
+            raise UserError(f"checkpoint '{filename}': {difference}; set metainfo.classes to {list(saved)}")
+
+
 def _listed(classes: Sequence[str]) -> str:
     return f"{len(classes)} classes ({', '.join(classes[:8])}{', …' if len(classes) > 8 else ''})"
 
@@ -243,7 +279,7 @@ def _last(runner: Runner) -> str:
 class CheckpointGuardHook(Hook):
     """Report how much of the model a loaded checkpoint holds, and refuse a checkpoint that does not fit.
 
-    Values that are not weights and, in a test and a resumed training, the classes of the data in another order are refused, too.
+    Values that are not weights and, in a test and a resumed training, data with other classes are refused, too.
 
     Args:
         min_matched: share of the model's entries that must match in name and shape, from 0 to 1.
@@ -263,11 +299,8 @@ class CheckpointGuardHook(Hook):
         checkpoint["state_dict"] = state  # which the runner loads
         if self.same_shapes or runner._resume:
             check_shapes(model, checkpoint, filename)
-            saved = list(saved_metainfo(checkpoint).get("classes") or ())
-            ours = classes_of(runner.train_dataloader if runner._resume else runner.test_dataloader) or ()
-            if sorted(ours) == sorted(saved) and list(ours) != saved:  # a label of the model means another class
-                difference = f"has its classes in another order: set metainfo.classes to {saved}"
-                raise UserError(f"checkpoint '{filename}' {difference}")
+            split = "train" if runner._resume else "test"
+            check_saved_classes(checkpoint, classes_of(getattr(runner, f"{split}_dataloader")), split, filename)
         check_match(model, state, filename, self.min_matched)
 
 
