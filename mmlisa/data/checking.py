@@ -60,8 +60,8 @@ def check_splits(cfg: Config, splits: Sequence[str] = SPLITS) -> Iterator[tuple[
 def look_at_class_maps(cfg: Config) -> list[str]:
     """Compare some class maps of mmseg's training and validation data with the classes, for a second each.
 
-    The pipelines' own steps load them. Data sets with steps of other packages, which may change labels, are left out. The returned
-    lines say how many maps were read.
+    The pipelines' own steps load them. Data sets with steps of other packages, which may change labels, are left out. The
+    returned lines say how many maps were read.
 
     Raises:
         UserError: a map holds labels without a class, a data set has no image, or two data sets of one type differ in
