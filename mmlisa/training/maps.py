@@ -35,7 +35,8 @@ def check_strides(model: nn.Module) -> str:
     if not dense and not extractors:
         return ""
     try:
-        sizes = _map_sizes(model, (_SIDE, _SIDE))
+        maps = _run(model, (_SIDE, _SIDE))
+        sizes = [tuple(x.shape[-2:]) for x in ([maps] if isinstance(maps, Tensor) else maps)]
     except Exception as error:  # whatever a network raises
         return f"strides of heads and maps are not compared: {_first_line(error)} (on {_SIDE}x{_SIDE} pixels)"
     for place, strides in {**dense, **extractors}.items():
@@ -101,19 +102,18 @@ def _extractor_strides(model: nn.Module) -> Iterator[tuple[str, list[tuple[float
                     yield place, [(stride, stride) for stride in module.featmap_strides]
 
 
-def _map_sizes(model: nn.Module, size: Size) -> list[Size]:
-    """Return the sizes of the maps for an image of zeros. The model's mode is restored."""
+def _run(model: nn.Module, size: Size) -> Any:
+    """Return what backbone and neck return for an image of zeros. The model's mode is restored."""
     image = next(model.parameters()).new_zeros(1, _channels(model), *size)
     was_training, modes = model.training, {module: module.training for module in model.modules()}
     model.eval()
     try:
         with torch.no_grad():
-            maps = model.extract_feat(image)
+            return model.extract_feat(image)
     finally:
         model.train(was_training)
         for module, mode in modes.items():  # norm_eval has no effect before the first call of train
             module.training = mode
-    return [tuple(x.shape[-2:]) for x in ([maps] if isinstance(maps, Tensor) else maps)]
 
 
 def _channels(model: nn.Module) -> int:
@@ -124,7 +124,7 @@ def _channels(model: nn.Module) -> int:
 def _failure(model: nn.Module, size: Size) -> Exception | None:
     """Return what the network raises for an image of this size; None if it runs."""
     try:
-        _map_sizes(model, size)
+        _run(model, size)
     except torch.cuda.OutOfMemoryError:
         raise
     except Exception as error:
