@@ -209,11 +209,18 @@ def draw_maps(dataset: Dataset) -> None:
     if not dataset.has_masks:
         raise UserError(f"{dataset.root}: --task segmentation needs outlines, but the objects are boxes")
     dataset.task, dataset.classes = "segmentation", ["background", *dataset.classes]
+    check_number_of_labels(dataset)
     for sample in dataset.samples:
         for entry in sample.objects:
             entry["category_id"] += 1
         sample.counts = count_values(draw_map(sample))
         del sample.counts[UNKNOWN]
+
+
+def check_number_of_labels(dataset: Dataset) -> None:
+    """Raise UserError if class maps of one byte cannot hold the labels beside :data:`UNKNOWN`."""
+    if (number := len(dataset.classes)) > UNKNOWN:
+        raise UserError(f"{dataset.root}: class maps hold {UNKNOWN} labels, but there are {number} classes; merge some")
 
 
 def draw_map(sample: Sample) -> np.ndarray:

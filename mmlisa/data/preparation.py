@@ -19,7 +19,7 @@ from mmlisa.checkpoints import write_file
 from mmlisa.errors import UserError
 
 from . import class_folders, class_maps, coco, labelme, voc, yolo
-from .dataset import Dataset, Sample, draw_map, draw_maps
+from .dataset import Dataset, Sample, check_number_of_labels, draw_map, draw_maps
 from .folder import SPLITS, Evidence, Folder, note_problems, read_bytes
 
 FORMATS = (coco, yolo, voc, labelme, class_maps, class_folders)
@@ -88,6 +88,8 @@ def read(root: str | Path, task: str = "", ignore: Sequence[int] = ()) -> Datase
     dataset = module.read(folder, proof.content, chosen)
     if chosen == "segmentation" and dataset.task == "detection":
         draw_maps(dataset)
+    if dataset.values is not None:  # class maps are written
+        check_number_of_labels(dataset)
     kind = ("boxes", "outlines")[dataset.has_masks] if dataset.task == "detection" else dataset.task
     dataset.facts = [f"{module.NAME}, {kind}: {proof.why}", *filter(None, [folder.splits_from])]
     dataset.notes = folder.notes + dataset.notes

@@ -7,6 +7,7 @@ import argparse
 import contextlib
 import importlib
 import io
+import warnings
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from importlib.util import find_spec
@@ -17,6 +18,8 @@ from mmengine.config import Config, ConfigDict, DictAction
 
 from mmlisa import config_path
 from mmlisa.errors import UserError
+
+from .names import check_options, warn_of_names
 
 if TYPE_CHECKING:
     from torch import nn
@@ -98,7 +101,7 @@ def load_config(
 
     Raises:
         FileNotFoundError: no such config; the message names the closest ones.
-        UserError: the config cannot be read.
+        UserError: the config cannot be read; nothing reads the top-level name of an option.
     """
     path = Path(filename if Path(filename).is_file() else config_path(filename))
     try:
@@ -108,6 +111,9 @@ def load_config(
     except Exception as error:  # anything that Python code or MMEngine raises
         hint = "mmlisa::" in path.read_text() and '; for mmlisa::NAME write __import__("mmlisa").config_path(NAME)'
         raise UserError(f"config '{path}' cannot be read: {type(error).__name__}: {error}{hint or ''}") from error
+    warn_of_names(path, cfg, cfg.text)
+    if note := check_options(options or {}, cfg):
+        warnings.warn_explicit(note, UserWarning, str(path), 0)
     cfg.merge_from_dict(options or {})
     cfg.launcher = launcher
     if work_dir is not None:
@@ -212,7 +218,7 @@ def _set_length(cfg: Config, epochs: int | None, iterations: int | None) -> None
     for entry in [loop, *counted, *(cfg.get("custom_hooks") or ())]:
         for name in names & entry.keys():
             value = entry[name]
-            if isinstance(value, list):  # MMEngine applies a milestone of 0 at once
+            if isinstance(value, list | tuple):  # MMEngine applies a milestone of 0 at once
                 entry[name] = [max(round(moment * share), 1) for moment in value]
             elif isinstance(value, int):
                 entry[name] = max(round(value * share), min(value, 1))  # a short warm-up does not vanish

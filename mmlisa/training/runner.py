@@ -1,4 +1,4 @@
-"""From a config to a runner, and a training with it. Silent mistakes are refused: classes, channels, checkpoints, the loss."""
+"""From a config to a runner, and a training with it. Silent mistakes are refused: classes, maps, checkpoints, the loss."""
 
 import logging
 from collections.abc import Mapping, Sequence
@@ -21,6 +21,7 @@ from mmlisa.errors import UserError
 from mmlisa.registry import HOOKS
 
 from .config import import_quietly
+from .maps import check_sizes, check_strides
 from .metrics import check_evaluation, check_tested_classes
 from .saving import InterruptHook, ScheduleHook, locked
 
@@ -54,7 +55,8 @@ class QuietRunner(Runner):
 def build_runner(cfg: Config, *, may_differ: Sequence[str] = (), whole: bool = False, verbose: bool = True) -> Runner:
     """Build the runner of a whole config with mmlisa's checks, its atomic checkpoints and its handling of signals.
 
-    A backbone that does not fit the neck, and two hooks that average the weights, are UserErrors.
+    A backbone that does not fit the neck, maps that do not fit the heads' strides, and two hooks that average the weights are
+    UserErrors.
 
     Args:
         cfg: it is not changed.
@@ -73,9 +75,22 @@ def build_runner(cfg: Config, *, may_differ: Sequence[str] = (), whole: bool = F
     for hook in (FiniteLossHook(), CheckpointGuardHook(may_differ, whole), InterruptHook(), ScheduleHook()):
         if type(hook) not in configured:
             runner.register_hook(hook)
-    built = runner.model.module if is_model_wrapper(runner.model) else runner.model
-    check_channels(getattr(built, "module", built), _innermost_model(runner.cfg))
+    model = _innermost(runner.model)
+    model = getattr(model, "detector", model)  # of tiles
+    check_channels(model, _innermost_model(runner.cfg))
+    if note := check_strides(model):
+        runner.logger.warning(note)
     return runner
+
+
+def _unwrapped(runner: Runner) -> nn.Module:
+    return runner.model.module if is_model_wrapper(runner.model) else runner.model
+
+
+def _innermost(model: nn.Module) -> nn.Module:
+    """Return a model without the wrappers of parallel training and of test-time augmentation."""
+    model = model.module if is_model_wrapper(model) else model
+    return model.module if isinstance(model, BaseTTAModel) else model
 
 
 def _prepare(cfg: Config) -> Config:
@@ -109,12 +124,19 @@ def _check_classes(runner: Runner, split: str) -> None:
         runner.logger.warning(note)
 
 
+def _check_sizes(runner: Runner, split: str) -> None:
+    if note := check_sizes(_unwrapped(runner), getattr(runner, f"{split}_dataloader").dataset, split):
+        runner.logger.warning(note)
+
+
 def test(runner: Runner) -> dict[str, float]:
     """Test, and return the metrics.
 
-    A head with fewer classes than the data is a UserError (more are a warning), and so is a wrong evaluation.
+    A head with fewer classes than the data (more are a warning), images that the network does not take and a wrong evaluation
+    are UserErrors.
     """
     _check_classes(runner, "test")
+    _check_sizes(runner, "test")
     check_evaluation(runner, "test")
     return runner.test()
 
@@ -123,8 +145,8 @@ def train(runner: Runner) -> None:
     """Train, and restore the handlers of signals.
 
     Raises:
-        UserError: a head has fewer classes than the data, training and validation differ in theirs, or the evaluation cannot
-            work.
+        UserError: a head has fewer classes than the data, training and validation differ in theirs, the network does not take
+            the images of the validation, or the evaluation cannot work.
         BlockingIOError: another training writes into the work dir.
         FloatingPointError: a loss is not finite.
     """
@@ -137,6 +159,7 @@ def train(runner: Runner) -> None:
                 difference = f"label {label} is '{tested}', and '{trained}' in the training data"
                 remedy = "both need the same classes in the same order, and a class without images its folder"
                 raise UserError(f"val_dataloader.dataset: {difference}; {remedy}")
+        _check_sizes(runner, "val")
         check_evaluation(runner, "val")
     with locked(runner.work_dir):
         try:
@@ -186,6 +209,22 @@ def check_channels(model: nn.Module, cfg: Mapping[str, Any]) -> None:
         raise UserError(f"model.neck ({neck['type']}) takes in_channels={list(takes)}, but {returned}. Set {setting}")
 
 
+def check_saved_classes(
+    checkpoint: Mapping[str, Any], classes: Sequence[str] | None, split: str, filename: str
+) -> None:
+    """Raise UserError if a label of a checkpoint stands for another class than in the data of a split.
+
+    Different numbers of classes are not compared: a head of another size is refused as weights.
+    """
+    saved = saved_metainfo(checkpoint).get("classes") or ()
+    if classes is None or len(classes) != len(saved):
+        return
+    for label, (trained, ours) in enumerate(zip(saved, classes, strict=True)):
+        if trained != ours:
+            difference = f"label {label} is '{trained}' in it and '{ours}' in {split}_dataloader.dataset"
+            raise UserError(f"checkpoint '{filename}': {difference}; set metainfo.classes to {list(saved)}")
+
+
 @HOOKS.register_module()
 class FiniteLossHook(Hook):
     """Stop with a FloatingPointError at the first loss that is not finite, before a checkpoint of that iteration is written.
@@ -217,7 +256,7 @@ def _last(runner: Runner) -> str:
 class CheckpointGuardHook(Hook):
     """Judge the checkpoints that a runner loads, and note the options of the backbone in those that it saves.
 
-    Test and resume need a whole checkpoint of the model, with its classes in the order of the data. A training that starts from
+    Test and resume need a whole checkpoint of the model, with the classes of the data. A training that starts from
     one needs the backbone; see :func:`mmlisa.checkpoints.judge` and :func:`mmlisa.checkpoints.fresh_in_a_start`.
 
     Args:
@@ -233,8 +272,12 @@ class CheckpointGuardHook(Hook):
     def after_load_checkpoint(self, runner: Runner, checkpoint: dict[str, Any]) -> None:
         model, filename = _innermost(runner.model), str(runner._load_from)
         may_differ = [*self.may_differ]
-        if self.whole or runner._resume:
-            _check_checkpoint_classes(runner, checkpoint, filename)
+        if runner._resume:
+            check_saved_classes(checkpoint, classes_of(runner.train_dataloader), "train", filename)
+        elif self.whole:
+            tested = classes_of(runner.test_dataloader)
+            check_saved_classes(checkpoint, tested, "test", filename)
+            check_tested_classes(saved_metainfo(checkpoint).get("classes") or (), tested or (), filename)
         else:
             may_differ += fresh_in_a_start(model, checkpoint)
         checkpoint["state_dict"] = judge(model, checkpoint, filename, may_differ)  # which the runner loads
@@ -243,22 +286,6 @@ class CheckpointGuardHook(Hook):
         backbone = getattr(_innermost(runner.model), "backbone", None)
         if hasattr(backbone, "settings"):
             checkpoint["meta"]["backbone"] = backbone.settings()
-
-
-def _innermost(model: nn.Module) -> nn.Module:
-    """Return a model without the wrappers of parallel training and of test-time augmentation."""
-    model = model.module if is_model_wrapper(model) else model
-    return model.module if isinstance(model, BaseTTAModel) else model
-
-
-def _check_checkpoint_classes(runner: Runner, checkpoint: dict[str, Any], filename: str) -> None:
-    saved = list(saved_metainfo(checkpoint).get("classes") or ())
-    ours = classes_of(runner.train_dataloader if runner._resume else runner.test_dataloader) or ()
-    if sorted(ours) == sorted(saved) and list(ours) != saved:  # a label of the model means another class
-        difference = f"has its classes in another order: set metainfo.classes to {saved}"
-        raise UserError(f"checkpoint '{filename}' {difference}")
-    if not runner._resume:
-        check_tested_classes(saved, ours, filename)
 
 
 def classes_of(loader: Any) -> Any:

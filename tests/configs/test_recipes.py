@@ -1,6 +1,7 @@
 """Every config trains with the recipe that its paper states in ``tests/helpers/recipes/papers.yml``."""
 
 import re
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ from mmengine.config import Config
 
 from helpers.recipes import recipe, stated
 from mmlisa import config_path
+from mmlisa.training.names import warn_of_names
 from research.paper_tables import build_on_meta
 
 CONFIGS = Path(__file__).parents[2] / "configs"
@@ -74,9 +76,12 @@ def test_the_model_builds(name):
 
 
 @pytest.mark.parametrize("path", PATHS, ids=lambda path: path.stem)
-def test_every_config_has_the_hooks_of_the_runtime(path):
+def test_every_config_has_the_hooks_of_the_runtime_and_no_name_that_nothing_reads(path):
     """A config whose base is a library's replaces ``custom_hooks``, and has to name them itself."""
     cfg = Config.fromfile(path)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        warn_of_names(path, cfg, cfg.text)
     shared = [hook.type for hook in Config.fromfile(CONFIGS / "_base_" / "default_runtime.py").custom_hooks]
     assert "mmlisa.FiniteLossHook" in shared
     found = [hook.type for hook in cfg.custom_hooks]

@@ -6,7 +6,7 @@ import pytest
 from mmengine.config import Config
 
 from helpers.coco import coco, dataset_cfg
-from mmlisa.data.checking import check_splits
+from mmlisa.data.checking import check_splits, look_at_class_maps
 
 
 def picture(path, seed=0):
@@ -64,3 +64,65 @@ def test_classes_of_class_maps(tmp_path, value, reduce_zero_label, right):
     assert [f"holds [{value}]" in problem for problem in problems] == [True] * (not right)
     cv2.imwrite(str(tmp_path / "maps" / "a.png"), seg_map[:10])
     assert "the image (30, 40)" in problems_of("mmseg", train=dataset)["train"][0]
+
+
+def class_maps(folder, value=1, number=2, suffix=".png", classes=("a", "b"), **options):
+    """A data set of maps with the values 1 and, in the last one, ``value``; the images end in .png."""
+    for index in range(number):
+        picture(folder / "images" / f"{index}.png", index)
+        seg_map = np.full((30, 40), value if index == number - 1 else 1, np.uint8)
+        (folder / "maps").mkdir(exist_ok=True)
+        cv2.imwrite(str(folder / "maps" / f"{index}.png"), seg_map)
+    return dict(
+        type="BaseSegDataset", data_root=str(folder), data_prefix=dict(img_path="images", seg_map_path="maps"), img_suffix=suffix,
+        metainfo=dict(classes=classes), pipeline=[dict(type="LoadImageFromFile"), dict(type="LoadAnnotations")], **options,
+    )  # fmt: skip
+
+
+def look(scope="mmseg", **datasets):
+    loaders = {f"{split}_dataloader": dict(dataset=dataset) for split, dataset in datasets.items()}
+    return look_at_class_maps(Config(dict(default_scope=scope, **loaders)))
+
+
+@pytest.mark.parametrize(
+    ("train", "val", "message"),
+    [
+        ({}, dict(value=255), None),
+        (dict(value=2), {}, r"train/maps/1\.png holds the labels \[2\], but train_dataloader\.dataset names 2 classes"),
+        ({}, dict(value=7), r"val/maps/1\.png holds the labels \[7\], but val_dataloader"),
+        (dict(value=2, reduce_zero_label=True), dict(value=2, reduce_zero_label=True), None),
+        (dict(value=2, reduce_zero_label=True), {}, r"reduce_zero_label=True, val_dataloader\.dataset False"),
+        (dict(suffix=".jpg"), {}, r"train/images' ends in img_suffix='\.jpg'; it holds files that end in \.png"),
+        (dict(value=7, classes=()), {}, None),
+    ],
+)
+def test_class_maps_are_looked_at_before_a_training(tmp_path, train, val, message):
+    pytest.importorskip("mmseg")
+    datasets = dict(train=class_maps(tmp_path / "train", **train), val=class_maps(tmp_path / "val", **val))
+    if message is None:
+        assert look(**datasets) == look("mmdet", **datasets) == []
+    else:
+        with pytest.raises(ValueError, match=message):
+            look(**datasets)
+
+
+def test_class_maps_that_were_not_read_are_counted(tmp_path, monkeypatch):
+    pytest.importorskip("mmseg")
+    monkeypatch.setattr("mmlisa.data.checking._SECONDS", 0)
+    assert look(train=class_maps(tmp_path)) == ["read 1 of the 2 class maps of train; mmlisa check-data reads all"]
+
+
+def test_labels_that_other_steps_may_change_are_not_judged(tmp_path):
+    pytest.importorskip("mmseg")
+    dataset = class_maps(tmp_path, value=7)
+    dataset["pipeline"].append(str.lower)  # a step of another package
+    assert look(train=dataset) == []
+    dataset["pipeline"].pop()
+    with pytest.raises(ValueError, match="holds the labels"):
+        look(train=dataset)
+
+
+def test_check_data_names_the_suffix_that_no_image_has(tmp_path):
+    pytest.importorskip("mmseg")
+    with pytest.raises(ValueError, match=r"img_suffix='\.jpeg'"):
+        problems_of("mmseg", val=class_maps(tmp_path, suffix=".jpeg"))

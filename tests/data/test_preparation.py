@@ -9,7 +9,7 @@ from PIL import Image
 
 from helpers import folders
 from helpers.folders import noted, refuses
-from mmlisa.data.dataset import Dataset, Sample
+from mmlisa.data.dataset import Dataset, Sample, draw_maps
 from mmlisa.data.preparation import prepare_data, read, split, write_data
 
 
@@ -99,6 +99,27 @@ def test_outlines_become_class_maps_and_boxes_do_not(tmp_path):
     with Image.open(tmp_path / "out" / "maps" / "000.jpg.png") as picture:
         values = np.asarray(picture)
     assert [values[40, 60], values[8, 8], values[0, 0], values[12, 33]] == [255, 1, 0, 2]
+
+
+def outlines(number):
+    square = dict(segmentation=[[1, 1, 5, 1, 5, 5, 1, 5]], area=16, iscrowd=0, category_id=number - 1)
+    sample = Sample("a.jpg", size=(8, 8), objects=[square])
+    return Dataset(Path("data"), "detection", [f"class {index}" for index in range(number)], [sample], has_masks=True)
+
+
+def test_class_maps_of_one_byte_hold_254_classes_beside_the_background():
+    most = outlines(254)
+    draw_maps(most)
+    assert most.samples[0].counts[254] > 0
+    with pytest.raises(ValueError, match="255 labels, but there are 256 classes"):
+        draw_maps(outlines(255))
+
+
+def test_class_maps_of_more_values_are_not_written(tmp_path):
+    values = np.resize(np.arange(256, dtype=np.uint16), folders.SIZE[::-1])
+    Image.fromarray(values).save(folders.write_maps(tmp_path, 1))
+    (tmp_path / "classes.txt").write_text("\n".join(f"{index} class {index}" for index in range(256)))
+    refuses("255 labels, but there are 256 classes", tmp_path, "segmentation")
 
 
 def test_images_that_the_training_cannot_use_are_left_out(tmp_path):

@@ -24,6 +24,19 @@ def test_options_and_work_dir(tmp_path):
     assert config.load_config(COCO, work_dir=str(tmp_path)).work_dir == str(tmp_path)
 
 
+def test_an_option_that_nothing_reads_is_refused():
+    with pytest.raises(ValueError, match=r"'load_form'.*load_from"):
+        config.load_config(DEMO, options={"load_form": "weights.pth"})
+
+
+def test_names_that_nothing_reads_are_named(tmp_path):
+    (tmp_path / "config.py").write_text("work_dirs = 'out'\nmax_epochs = 3\ntrain_cfg = dict(max_epochs=max_epochs)\n")
+    with pytest.warns(UserWarning, match="work_dirs") as seen:
+        cfg = config.load_config(str(tmp_path / "config.py"), options={"max_epochs": 5})
+    assert "max_epochs" in str(seen[1].message)
+    assert (cfg.train_cfg.max_epochs, cfg.work_dirs) == (3, "out")
+
+
 def test_missing_data_are_named(tmp_path):
     dataset = dict(type="ADE20KDataset", data_root=str(tmp_path), data_prefix=dict(img_path="a", seg_map_path="b"))
     cfg = Config(dict(train_dataloader=dict(dataset=dict(type="RepeatDataset", dataset=dataset))))
@@ -98,8 +111,9 @@ def test_epochs_stretch_what_counts_epochs():
     assert (cfg.train_cfg.val_begin, cfg.custom_hooks[0].switch_epoch, cfg.custom_hooks[1].begin) == (16, 18, 0.9)
     assert cfg.train_cfg.dynamic_intervals == [(18, 1)]
     # A milestone of 0 would be applied before the first step.
-    before.param_scheduler[0].milestones = [3, 60]
-    assert config.config_for_training(before, epochs=1).param_scheduler[0].milestones == [1, 1]
+    for kind in (list, tuple):
+        before.param_scheduler[0].milestones = kind([3, 60])
+        assert config.config_for_training(before, epochs=1).param_scheduler[0].milestones == [1, 1]
 
 
 def test_a_classifier_that_fine_tunes_another_keeps_its_head():

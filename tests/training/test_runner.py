@@ -2,12 +2,13 @@
 
 from copy import deepcopy
 from importlib import import_module
+from types import SimpleNamespace
 
 import pytest
 import torch
 from mmengine.config import Config
 from mmengine.hooks import EMAHook
-from mmengine.registry import DATASETS
+from mmengine.registry import DATASETS, MODELS
 from torch import nn
 
 from helpers.toy_runner import TEST, VALIDATION, ToyRegression, runner, toy_config
@@ -89,6 +90,38 @@ def test_other_necks_pass(neck):
     check_channels(nn.Identity(), dict(neck=dict(in_channels=[1])))  # another library's backbone
 
 
+class ToyDetector(ToyRegression):
+    """Its maps have stride 4, its head is for stride 8."""
+
+    def __init__(self, **options):
+        super().__init__(**options)
+        self.backbone, self.bbox_head = nn.Conv2d(3, 3, 4, stride=4), nn.Module()
+        self.bbox_head.prior_generator = SimpleNamespace(strides=[(8, 8)])
+
+    def extract_feat(self, image):
+        return [self.backbone(image)]
+
+
+MODELS.register_module(module=ToyDetector, force=True)
+
+
+def test_maps_are_compared_with_strides_when_a_runner_is_built(tmp_path):
+    with pytest.raises(
+        ValueError, match=r"model\.bbox_head takes 1 maps of strides 8, but model\.backbone .* strides 4"
+    ):
+        runner(tmp_path, model=dict(type="ToyDetector"))
+
+
+def test_images_are_compared_with_the_network_before_a_training_and_a_test(tmp_path, monkeypatch):
+    seen = []
+    monkeypatch.setattr("mmlisa.training.runner.check_sizes", lambda model, dataset, split: seen.append(split))
+    made = runner(tmp_path, iterations=1, **VALIDATION, **TEST)
+    train(made)
+    run_test(made)
+    train(runner(tmp_path / "without", iterations=1))
+    assert seen == ["val", "test"]
+
+
 def test_non_finite_loss_stops_and_keeps_the_last_good_checkpoint(tmp_path):
     with pytest.raises(FloatingPointError, match=r"iteration 4: .*loss_fit.*iter_2\.pth"):
         train(runner(tmp_path, model=dict(broken_at=4)))
@@ -166,17 +199,31 @@ def test_saved_checkpoints_state_the_options_of_the_backbone(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("classes", "fits"), [(["b", "a"], False), (["a", "b", "c"], False), (["a", "b"], True), (["x", "y"], True)]
+    ("classes", "difference"),
+    [
+        (["a", "b"], None),
+        (["b", "a"], "label 0 is 'b' in it and 'a'"),
+        (["a", "B"], "label 1 is 'B' in it and 'b'"),
+        (["a", "b", "c"], "has only a, b"),
+        ([], None),
+    ],
 )
-def test_a_checkpoint_whose_labels_mean_other_classes_is_not_tested(tmp_path, classes, fits):
+def test_a_checkpoint_of_other_classes_is_not_tested(tmp_path, classes, difference):
     made = runner(tmp_path, load_from=save(tmp_path / "a.pth", dataset_meta=dict(classes=classes)), **TEST)
     made.test_dataloader.dataset.metainfo = dict(classes=("a", "b"))
     guard(made).whole = True
-    if fits:
+    if difference is None:
         assert run_test(made) == {"count": 7}
     else:
-        with pytest.raises(ValueError, match=r"a\.pth.*metainfo\.classes"):
+        with pytest.raises(ValueError, match=rf"a\.pth.*{difference}.*metainfo\.classes"):
             run_test(made)
+
+
+def test_a_training_is_not_resumed_with_other_classes(tmp_path):
+    made = runner(tmp_path, load_from=save(tmp_path / "a.pth", dataset_meta=dict(classes=["Cat"])), resume=True)
+    made.train_dataloader.dataset.metainfo = dict(classes=["cat"])
+    with pytest.raises(ValueError, match=r"label 0 is 'Cat' .*'cat' in train_dataloader"):
+        train(made)
 
 
 def test_the_console_shows_progress_without_dumps(tmp_path, capfd):
