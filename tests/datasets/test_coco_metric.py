@@ -151,22 +151,30 @@ def test_thresholds_of_the_config_count(tmp_path):
     assert values_of([({}, found)], file, classes=("cat", "dog"), iou_thrs=[0.6, 0.7])["bbox_mAP"] == 0.5
 
 
-def test_the_images_of_the_data_set_are_evaluated(tmp_path, caplog):
+@pytest.fixture
+def logged(monkeypatch) -> list[str]:
+    lines = []
+    monkeypatch.setattr("mmlisa.datasets.coco_metric.print_log", lambda text, **_: lines.append(text))
+    return lines
+
+
+def test_the_images_of_the_data_set_are_evaluated(tmp_path, logged):
     """Those that it leaves out are not missed objects; an image of another file is an error."""
     entries, found = of_boxes(MANY[:3])
     more, _ = of_boxes(MANY[:3], image=2)
     file = write(tmp_path, entries + more, images=2)
-    with caplog.at_level("WARNING", "mmlisa"):
-        assert values_of([({}, found)], file, classes=("cat", "dog"))["bbox_mAP"] == 1
+    assert values_of([({}, found)], file, classes=("cat", "dog"))["bbox_mAP"] == 1
+    assert [line.partition(" are not")[0] for line in logged] == ["1 of the 2 images of ann_file"]
     with pytest.raises(ValueError, match="ann_file of the evaluator has no image 3"):
         values_of([({}, found | dict(img_id=3))], file, classes=("cat", "dog"))
 
 
-def test_nothing_found_is_0_and_nothing_there_is_nan(tmp_path, capsys):
+def test_nothing_found_is_0_and_nothing_there_is_nan(tmp_path, logged):
     entries, found = of_boxes(MANY[:3])
-    for annotations, expected in ((entries, 0.0), ([], math.nan)):
+    for annotations, expected, text in ((entries, 0.0, "lower score_thr"), ([], math.nan, "AP is not defined")):
         values = values_of([({}, without(found))], write(tmp_path, annotations), classes=("cat", "dog"), classwise=True)
         assert [values["bbox_mAP"], values["bbox_cat_precision"]] == pytest.approx([expected] * 2, nan_ok=True)
+        assert text in logged[-2]  # before the table
 
 
 @pytest.mark.parametrize("classes", [("dog", "cat"), ("cat", "newt"), ("dog", "dog")])
@@ -194,13 +202,11 @@ def test_options_that_are_refused(options):
         CocoMetric(**options)
 
 
-def test_the_table_has_ap_and_the_best_f1_of_each_class(tmp_path, monkeypatch):
+def test_the_table_has_ap_and_the_best_f1_of_each_class(tmp_path, logged):
     """Three of four cats, and a ghost of the same score, are found from .8 on. The dog is missed; no newt is there."""
     boxes, scores = MANY[:6], [0.9, 0.85, 0.809, 0.809, 0.6, 0.5]
     entries, found = of_boxes(boxes, scores=scores)
     objects = entries[:3] + of_boxes([[700, 700, 10, 10], [500, 500, 99, 99]], [0, 1])[0]
-    logged = []
-    monkeypatch.setattr("mmlisa.datasets.coco_metric.print_log", lambda text, **_: logged.append(text))
     metric = CocoMetric(str(write(tmp_path, objects, names=NAMES)))
     metric.dataset_meta, metric.table = dict(classes=NAMES), True
     values = metric.compute_metrics([({}, found)])
