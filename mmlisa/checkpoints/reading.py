@@ -77,7 +77,8 @@ _ALLOWED = NUMPY | {
 def read_checkpoint(source: str | Path, map_location: str | torch.device | None = "cpu") -> dict[str, Any]:
     """Read a file of PyTorch's or safetensors' format with ``torch.load(weights_only=True)`` and an allow-list of names.
 
-    The configs in ``meta`` and in the message hub are left out, because MMEngine would run them as Python code.
+    The configs in ``meta`` and in the message hub are left out, because MMEngine would run them as Python code. That of ``meta``
+    is kept as ``meta["text_of_config"]``, to be compared.
 
     Raises:
         OSError: the file or address (see :func:`download`) does not exist, cannot be read or downloaded.
@@ -103,7 +104,9 @@ def read_checkpoint(source: str | Path, map_location: str | torch.device | None 
         raise CheckpointError(f"checkpoint '{path}' is damaged, or not PyTorch's or safetensors' ({reason})") from error
     if not isinstance(checkpoint, dict):
         raise CheckpointError(f"checkpoint '{path}' holds a {type(checkpoint).__name__}, not a dict of tensors")
-    hub = checkpoint.get("message_hub")
+    hub, meta = checkpoint.get("message_hub"), checkpoint.get("meta")
+    if isinstance(meta, dict) and isinstance(meta.get("cfg"), str):
+        meta["text_of_config"] = meta["cfg"]
     for info in (checkpoint.get("meta"), hub.get("runtime_info") if isinstance(hub, dict) else None):
         for key in {"config", "cfg"} & info.keys() if isinstance(info, dict) else ():
             del info[key]

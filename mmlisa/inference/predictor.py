@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from copy import deepcopy
 from functools import partial
 from itertools import zip_longest
+from logging import WARNING
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import torch
 from mmengine.config import Config
 from mmengine.dataset import Compose, pseudo_collate
 from mmengine.device import get_device
+from mmengine.logging import print_log
 from mmengine.model import BaseModel
 from mmengine.runner import Runner
 from mmengine.structures import BaseDataElement, InstanceData, PixelData
@@ -25,6 +27,7 @@ from mmlisa.inference.faster import optimize_for_cpu, use_half
 from mmlisa.registry import MODELS
 from mmlisa.runtime import Prediction, read_image
 from mmlisa.training.config import build_model, find_metainfo, find_test_pipeline, innermost_dataset, type_name
+from mmlisa.training.inputs import compare_inputs
 from mmlisa.training.runner import check_channels, classes_of
 
 
@@ -58,6 +61,8 @@ class Predictor:
         self.model = build_model(cfg)
         check_channels(self.model, cfg.model)
         loaded = load_weights(self.model, checkpoint, may_differ)
+        for line in compare_inputs(loaded, cfg):
+            print_log(f"checkpoint '{checkpoint}' {line}", logger="current", level=WARNING)
         device = torch.device(device or get_device())
         self.model.to(device).eval()
         if device.type == "cpu":

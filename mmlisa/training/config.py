@@ -205,7 +205,7 @@ def _set_pretrained(cfg: Config, source: str, ema: bool | None) -> None:
 
 
 def _set_length(cfg: Config, epochs: int | None, iterations: int | None) -> None:
-    """Set the length of the training, stretch the schedule's parts in the same unit to it, and remove those without time left."""
+    """Set the length of the training, stretch the parts of the schedule to it, and remove those without time left."""
     loop, by_epoch = cfg.train_cfg, "max_epochs" in cfg.train_cfg
     key, option, length = ("max_epochs", "--epochs", epochs) if by_epoch else ("max_iters", "--iters", iterations)
     if not length:
@@ -214,8 +214,7 @@ def _set_length(cfg: Config, epochs: int | None, iterations: int | None) -> None
     loop[key] = length
     names = {*_MOMENTS, *(_EPOCHS_OF_HOOKS if by_epoch else ["begin_iter"])}
     schedule = _schedulers(cfg)
-    counted = [entry for entry in schedule if entry.get("by_epoch", True) == by_epoch]
-    for entry in [loop, *counted, *(cfg.get("custom_hooks") or ())]:
+    for entry in [loop, *schedule, *(cfg.get("custom_hooks") or ())]:
         for name in names & entry.keys():
             value = entry[name]
             if isinstance(value, list | tuple):  # MMEngine applies a milestone of 0 at once
@@ -268,6 +267,29 @@ def warn_of_batch(cfg: Config, processes: int) -> str | None:
         remedies.append(f"--cfg-options optim_wrapper.accumulative_counts={meant // images}")
     remedies.append("--auto-scale-lr")
     return f"a step has {images * steps} images, the recipe's learning rate is for {meant}: {' or '.join(remedies)}"
+
+
+def warn_of_schedule(cfg: Config, batches: int) -> str | None:
+    """Return a warning if parts of the schedule end after the training, or count epochs in a loop of iterations.
+
+    Args:
+        batches: number of iterations per epoch.
+    """
+    loop, problems = cfg.train_cfg, []
+    by_epoch = "max_epochs" in loop
+    length = loop.max_epochs * batches if by_epoch else loop.max_iters
+    for part in _schedulers(cfg):
+        name, counts_epochs = type_name(part), part.get("by_epoch", True)
+        if counts_epochs and not by_epoch:
+            problems.append(f"{name} counts epochs, which a loop of iterations has not: set by_epoch=False")
+            continue
+        moments = part.get("milestones") or [part.get("end") or part.get("T_max") or 0]
+        unit = batches if counts_epochs else 1
+        end = min(moments) * unit
+        if end > length:
+            verb = "begins to fall" if "milestones" in part else "ends"
+            problems.append(f"{name} {verb} at iteration {end}, and the training ends at {length}")
+    return f"param_scheduler: {'; '.join(problems)}" if problems else None
 
 
 def _set_mixed_precision(cfg: Config) -> None:

@@ -20,7 +20,8 @@ from mmlisa.checkpoints import fresh_in_a_start, judge, list_classes, saved_meta
 from mmlisa.errors import UserError
 from mmlisa.registry import HOOKS
 
-from .config import import_quietly
+from .config import import_quietly, warn_of_schedule
+from .inputs import compare_inputs
 from .maps import check_sizes, check_strides
 from .metrics import check_evaluation, check_tested_classes
 from .saving import InterruptHook, ScheduleHook, locked
@@ -151,6 +152,8 @@ def train(runner: Runner) -> None:
         FloatingPointError: a loss is not finite.
     """
     _check_classes(runner, "train")
+    if note := warn_of_schedule(runner.cfg, len(runner.train_dataloader)):
+        runner.logger.warning(note)
     if runner.val_loop is not None:
         _check_classes(runner, "val")
         names = (classes_of(loader) or () for loader in (runner.train_dataloader, runner.val_dataloader))
@@ -229,7 +232,7 @@ def check_saved_classes(
 class FiniteLossHook(Hook):
     """Stop with a FloatingPointError at the first loss that is not finite, before a checkpoint of that iteration is written.
 
-    Each process checks its own losses. Weights that hold NaN, because of gradients or of another process, are not saved.
+    Each process checks its own losses. Weights that are not finite, because of gradients or of another process, are not saved.
     """
 
     priority = "VERY_HIGH"
@@ -243,8 +246,8 @@ class FiniteLossHook(Hook):
 
     def before_save_checkpoint(self, runner: Runner, checkpoint: dict[str, Any]) -> None:
         for name, each in checkpoint["state_dict"].items():
-            if isinstance(each, Tensor) and each.is_floating_point() and each.isnan().any():
-                raise FloatingPointError(f"iteration {runner.iter + 1}: {name} holds NaN. {_last(runner)}")
+            if isinstance(each, Tensor) and each.is_floating_point() and not each.isfinite().all():
+                raise FloatingPointError(f"iteration {runner.iter + 1}: {name} is not finite. {_last(runner)}")
 
 
 def _last(runner: Runner) -> str:
@@ -278,6 +281,8 @@ class CheckpointGuardHook(Hook):
             tested = classes_of(runner.test_dataloader)
             check_saved_classes(checkpoint, tested, "test", filename)
             check_tested_classes(saved_metainfo(checkpoint).get("classes") or (), tested or (), filename)
+            for line in compare_inputs(checkpoint, runner.cfg):
+                runner.logger.warning(f"checkpoint '{filename}' {line}")
         else:
             may_differ += fresh_in_a_start(model, checkpoint)
         checkpoint["state_dict"] = judge(model, checkpoint, filename, may_differ)  # which the runner loads

@@ -56,8 +56,8 @@ def test_missing_data_are_named(tmp_path):
 @pytest.mark.parametrize(
     ("name", "length", "loop", "parts"),
     [
-        # The warm-up of the detector is counted in iterations and stays.
-        (COCO, dict(epochs=6), dict(max_epochs=6), [(0, 500), (0, 6)]),
+        # The warm-up of the detector is counted in iterations.
+        (COCO, dict(epochs=6), dict(max_epochs=6), [(0, 250), (0, 6)]),
         # A part without time is removed.
         ("classifier_hylisanet_s_90e_imagenet21k.py", dict(epochs=1), dict(max_epochs=1), [(0, 1)]),
         (DEMO, dict(iters=20), dict(max_iters=20), [(0, 2), (2, 20)]),
@@ -82,6 +82,24 @@ def test_a_schedule_that_ends_before_it_begins_is_named():
         config.config_for_training(config.load_config(DEMO, options={"param_scheduler.1.end": 20}))
 
 
+def schedule(*parts, **loop) -> Config:
+    return Config(dict(train_cfg=loop, param_scheduler=list(parts)))
+
+
+def test_a_schedule_that_does_not_fit_the_training_is_named():
+    """Four iterations an epoch."""
+    warm_up = dict(type="LinearLR", by_epoch=False, end=500)
+    steps = dict(type="MultiStepLR", milestones=[8, 11], end=12)
+    cosine = dict(type="CosineAnnealingLR", by_epoch=False, T_max=90000)
+    warning = config.warn_of_schedule(schedule(warm_up, steps, max_epochs=3), 4)
+    assert "LinearLR ends at iteration 500, and the training ends at 12" in warning
+    assert "MultiStepLR begins to fall at iteration 32, and the training ends at 12" in warning
+    assert "CosineAnnealingLR ends at iteration 90000" in config.warn_of_schedule(schedule(cosine, max_iters=12), 4)
+    assert "MultiStepLR counts epochs" in config.warn_of_schedule(schedule(steps, max_iters=12), 4)
+    assert config.warn_of_schedule(schedule(warm_up, steps, max_epochs=12), 200) is None
+    assert config.warn_of_schedule(schedule(dict(cosine, T_max=12), max_iters=12), 4) is None
+
+
 def test_a_backbone_without_its_pretrained_weights_is_named():
     cfg = config.load_config(COCO)
     assert "classifier_hylisanet_s_300e_imagenet.py" in config.warn_of_random_backbone(cfg)
@@ -96,7 +114,7 @@ def test_a_backbone_without_its_pretrained_weights_is_named():
     assert config.warn_of_random_backbone(config.load_config(config_path(DEMO))) is None
 
 
-def test_epochs_stretch_what_counts_epochs():
+def test_epochs_stretch_all_parts_of_the_schedule():
     parts = [
         dict(type="MultiStepLR", milestones=[80, 90]),
         dict(type="CosineAnnealingLR", T_max=100, begin=0, end=None),
@@ -107,7 +125,7 @@ def test_epochs_stretch_what_counts_epochs():
     before = Config(dict(train_cfg=loop, param_scheduler=parts, custom_hooks=hooks))
     cfg = config.config_for_training(before, epochs=20)
     steps, cosine, warm_up = cfg.param_scheduler
-    assert (steps.milestones, cosine.T_max, warm_up.end) == ([16, 18], 20, 500)
+    assert (steps.milestones, cosine.T_max, warm_up.end) == ([16, 18], 20, 100)
     assert (cfg.train_cfg.val_begin, cfg.custom_hooks[0].switch_epoch, cfg.custom_hooks[1].begin) == (16, 18, 0.9)
     assert cfg.train_cfg.dynamic_intervals == [(18, 1)]
     # A milestone of 0 would be applied before the first step.

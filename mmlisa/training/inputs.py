@@ -1,0 +1,84 @@
+"""The preprocessor and the test pipeline of a config, compared with those that a checkpoint was trained with.
+
+The checkpoint has its config as text. The text is parsed, never run.
+"""
+
+import ast
+from collections.abc import Mapping
+from typing import Any
+
+from mmengine.config import Config
+
+# Places in a config of what decides which numbers a network gets for an image.
+_PLACES = {
+    "data_preprocessor": ("model.data_preprocessor", "data_preprocessor"),
+    "test pipeline": ("test_dataloader.dataset.pipeline",),
+}
+
+
+def compare_inputs(checkpoint: Mapping[str, Any], cfg: Config) -> list[str]:
+    """Return a line for each part of the input that differs from the checkpoint's; empty if the file has no config.
+
+    Pipelines of test-time augmentation and of tiles are not compared.
+    """
+    meta = checkpoint.get("meta")
+    text = meta.get("text_of_config") if isinstance(meta, Mapping) else None
+    if not text:
+        return []
+    try:
+        saved = ast.parse(text)
+    except (SyntaxError, ValueError):
+        return ["has a config that cannot be parsed; preprocessor and test pipeline were not compared"]
+    ours, lines = ast.parse(cfg.pretty_text), []
+    is_wrapped = {"module", "detector"} & cfg.model.keys()
+    for part, places in _PLACES.items():
+        if is_wrapped and part != "data_preprocessor":
+            continue
+        theirs, mine = (_first_found(tree, places) for tree in (saved, ours))
+        if is_wrapped:
+            mine = _first_found(
+                ours, ("model.module.data_preprocessor", "model.detector.data_preprocessor", *places[1:])
+            )
+        if theirs != mine:
+            lines.append(f"was trained with another {part}: {_difference(theirs, mine)}")
+    return lines
+
+
+def _first_found(tree: ast.Module, places: tuple[str, ...]) -> Any:
+    return next((found for place in places if (found := _find(tree, place)) is not None), None)
+
+
+def _find(tree: ast.Module, place: str) -> Any:
+    """Return the entry of a config at a dotted place, as plain data; None if there is none."""
+    first, *rest = place.split(".")
+    for statement in tree.body:
+        if isinstance(statement, ast.Assign) and getattr(statement.targets[0], "id", None) == first:
+            value = _plain(statement.value)
+            for key in rest:
+                value = value.get(key) if isinstance(value, dict) else None
+            return value
+    return None
+
+
+def _plain(node: ast.AST) -> Any:
+    """Return the data of a node: ``dict(…)``, displays and literals; of anything else its text."""
+    if isinstance(node, ast.Call) and getattr(node.func, "id", None) == "dict" and not node.args:
+        return {keyword.arg: _plain(keyword.value) for keyword in node.keywords}
+    if isinstance(node, ast.Dict):
+        return {ast.unparse(key): _plain(value) for key, value in zip(node.keys, node.values, strict=True) if key}
+    if isinstance(node, ast.List | ast.Tuple):
+        return [_plain(each) for each in node.elts]
+    return ast.unparse(node)
+
+
+def _difference(theirs: Any, ours: Any, place: str = "") -> str:
+    """Return the first place where two entries differ, with both values."""
+    if isinstance(theirs, dict) and isinstance(ours, dict):
+        for key in [*theirs, *(key for key in ours if key not in theirs)]:
+            if theirs.get(key) != ours.get(key):
+                return _difference(theirs.get(key), ours.get(key), f"{place}.{key}".lstrip("."))
+    if isinstance(theirs, list) and isinstance(ours, list) and len(theirs) == len(ours):
+        for index, (one, other) in enumerate(zip(theirs, ours, strict=True)):
+            if one != other:
+                return _difference(one, other, f"{place}.{index}".lstrip("."))
+    return f"{place or 'all of it'} was {theirs}, and is {ours}"

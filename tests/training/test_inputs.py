@@ -1,0 +1,42 @@
+"""The preprocessor and the test pipeline are compared with those of the checkpoint, as text that is never run."""
+
+import pytest
+from mmengine.config import Config
+
+from mmlisa.training.inputs import compare_inputs
+
+PIPELINE = [dict(type="LoadImageFromFile"), dict(type="Resize", scale=(64, 64))]
+
+
+def config(mean=(1.0, 2.0, 3.0), size=64, beside=False, **wrapper) -> Config:
+    preprocessor = dict(type="DetDataPreprocessor", mean=list(mean))
+    model = dict(type="FasterRCNN") if beside else dict(type="FasterRCNN", data_preprocessor=preprocessor)
+    model = dict(**wrapper, detector=model) if wrapper else model
+    pipeline = [PIPELINE[0], dict(PIPELINE[1], scale=(size, size))]
+    cfg = dict(model=model, test_dataloader=dict(dataset=dict(type="CocoDataset", pipeline=pipeline)))
+    return Config(cfg | (dict(data_preprocessor=preprocessor) if beside else {}))
+
+
+def saved(cfg: Config) -> dict:
+    return {"meta": {"text_of_config": cfg.pretty_text}}
+
+
+@pytest.mark.parametrize("options", [{}, dict(beside=True), dict(type="mmlisa.TiledDetector")])
+def test_equal_inputs(options):
+    assert compare_inputs(saved(config()), config(**options)) == []
+
+
+def test_another_normalisation_and_another_size_are_named():
+    (line,) = compare_inputs(saved(config()), config(mean=(0.0, 2.0, 3.0)))
+    assert "data_preprocessor: mean.0 was 1.0, and is 0.0" in line
+    (line,) = compare_inputs(saved(config()), config(size=32))
+    assert "test pipeline: 1.scale.0 was 64, and is 32" in line
+    assert len(compare_inputs(saved(config()), Config(dict(model=dict(type="FasterRCNN"))))) == 2
+
+
+def test_files_without_a_config_or_with_code(tmp_path):
+    assert compare_inputs({}, config()) == compare_inputs({"meta": {"iter": 3}}, config()) == []
+    text = f"open({str(tmp_path / 'ran')!r}, 'w')\nmodel = dict(data_preprocessor=open({str(tmp_path / 'ran')!r}, 'w'))"
+    assert "another data_preprocessor" in compare_inputs({"meta": {"text_of_config": text}}, config())[0]
+    assert "cannot be parsed" in compare_inputs({"meta": {"text_of_config": "model = ("}}, config())[0]
+    assert not (tmp_path / "ran").exists()
