@@ -19,6 +19,7 @@ from mmlisa.training.names import READ, check_options, warn_of_names
         ("custom_hook", "custom_hooks"),
         ("max_epoch", "max_epochs"),  # a variable of the config
         ("optimizer.lr", r"optim_wrapper\.optimizer"),  # before MMEngine
+        ("batch_size", r"train_dataloader\.batch_size"),
     ],
 )
 def test_an_option_that_nothing_reads_is_refused_with_the_closest_name(key, meant):
