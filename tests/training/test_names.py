@@ -114,3 +114,9 @@ def test_a_pipeline_that_its_loader_does_not_have_is_named(tmp_path):
 )
 def test_a_pipeline_that_its_loader_has_passes(tmp_path, text):
     assert warned(tmp_path, text, base=LOADER) == []
+
+
+def test_a_pipeline_of_another_librarys_config_is_equal(tmp_path):
+    """MMEngine adds ``_scope_`` to what a child config reads."""
+    base = '_base_ = "mmdet::retinanet/retinanet_r50_fpn_1x_coco.py"'
+    assert warned(tmp_path, f"{base}\ntest_pipeline = _base_.test_pipeline") == []
