@@ -56,10 +56,11 @@ def check_options(options: Iterable[str], entries: Iterable[str]) -> str:
     Raises:
         UserError: neither the config nor a runner or command knows a name; the message has the closest known one.
     """
-    names, known = dict.fromkeys(key.partition(".")[0] for key in options), {*entries}
+    names = dict.fromkeys(key.partition(".")[0] for key in options)
+    known = READ | {*entries}
     for name in names:
-        if name not in known | READ:
-            meant = _ELSEWHERE.get(name) or _closest(name, known | READ, 0.6)
+        if name not in known:
+            meant = _ELSEWHERE.get(name) or _closest(name, known, 0.6)
             hint = f"; did you mean {meant}?" if meant else ""
             raise UserError(f"--cfg-options: '{name}' is not an entry of the config, and nothing reads it{hint}")
     if variables := [name for name in names if name not in READ]:
@@ -88,7 +89,7 @@ def warn_of_names(path: Path, cfg: Mapping[str, Any], text: str) -> None:
     # changed the pipelines of the loaders.
     inherits = "_base_" in lines or any(isinstance(node, ast.With) for node in tree.body)
     in_bases = {*re.findall(r"^(\w+) *=", text.replace(own_text, ""), re.MULTILINE)}
-    for name in lines.keys() - used - in_bases - KNOWN:
+    for name in [name for name in lines if name not in used | in_bases | KNOWN]:
         elsewhere = _ELSEWHERE.get(name) if inherits else None
         if meant := elsewhere or _closest(name, KNOWN, 0.85):
             _warn(f"nothing reads '{name}'; did you mean {meant}?", path, lines[name])
