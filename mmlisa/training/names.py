@@ -26,15 +26,19 @@ _OF_COMMANDS = {"pretrained_by", "tta_model", "tta_pipeline"}
 READ = _OF_RUNNERS | _OF_COMMANDS
 # With the names that MMEngine reads in the file alone, and those that configs share by convention.
 KNOWN = READ | {"_base_", "custom_imports", "train_pipeline", "val_pipeline", "test_pipeline"}
-# Entries of OpenMMLab's configs before MMEngine, and where they went.
-_FORMER = {
+# Settings that stand elsewhere: the entries of OpenMMLab's configs before MMEngine, and options of other libraries.
+_ELSEWHERE = {
+    "batch_size": "train_dataloader.batch_size",
     "checkpoint_config": "default_hooks.checkpoint",
     "cudnn_benchmark": "env_cfg.cudnn_benchmark",
     "data": "train_dataloader, val_dataloader and test_dataloader",
     "dist_params": "env_cfg.dist_cfg",
     "evaluation": "val_evaluator and train_cfg.val_interval",
     "log_config": "default_hooks.logger",
+    "lr": "optim_wrapper.optimizer.lr",
     "lr_config": "param_scheduler",
+    "max_epochs": "train_cfg.max_epochs",
+    "max_iters": "train_cfg.max_iters",
     "optimizer": "optim_wrapper.optimizer",
     "optimizer_config": "optim_wrapper.clip_grad",
     "resume_from": "load_from with resume=True",
@@ -52,10 +56,11 @@ def check_options(options: Iterable[str], entries: Iterable[str]) -> str:
     Raises:
         UserError: neither the config nor a runner or command knows a name; the message has the closest known one.
     """
-    names, known = dict.fromkeys(key.partition(".")[0] for key in options), {*entries}
+    names = dict.fromkeys(key.partition(".")[0] for key in options)
+    known = READ | {*entries}
     for name in names:
-        if name not in known | READ:
-            meant = _FORMER.get(name) or _closest(name, known | READ, 0.6)
+        if name not in known:
+            meant = _ELSEWHERE.get(name) or _closest(name, known, 0.6)
             hint = f"; did you mean {meant}?" if meant else ""
             raise UserError(f"--cfg-options: '{name}' is not an entry of the config, and nothing reads it{hint}")
     if variables := [name for name in names if name not in READ]:
@@ -67,7 +72,7 @@ def check_options(options: Iterable[str], entries: Iterable[str]) -> str:
 def warn_of_names(path: Path, cfg: Mapping[str, Any], text: str) -> None:
     """Warn of names that a config file sets and nothing reads, at their lines; only files in Python are looked at.
 
-    These are unused variables close to a known name and, if the file inherits, an entry of OpenMMLab's earlier configs, and a
+    These are unused variables close to a known name and, if the file inherits, settings that stand elsewhere, and a
     ``train_pipeline``, ``val_pipeline`` or ``test_pipeline`` that its loader does not have.
 
     Args:
@@ -84,9 +89,9 @@ def warn_of_names(path: Path, cfg: Mapping[str, Any], text: str) -> None:
     # changed the pipelines of the loaders.
     inherits = "_base_" in lines or any(isinstance(node, ast.With) for node in tree.body)
     in_bases = {*re.findall(r"^(\w+) *=", text.replace(own_text, ""), re.MULTILINE)}
-    for name in lines.keys() - used - in_bases - KNOWN:
-        former = _FORMER.get(name) if inherits else None
-        if meant := former or _closest(name, KNOWN, 0.85):
+    for name in [name for name in lines if name not in used | in_bases | KNOWN]:
+        elsewhere = _ELSEWHERE.get(name) if inherits else None
+        if meant := elsewhere or _closest(name, KNOWN, 0.85):
             _warn(f"nothing reads '{name}'; did you mean {meant}?", path, lines[name])
     for name, loader in _stray_pipelines(cfg):
         if inherits and name in lines:

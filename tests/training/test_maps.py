@@ -55,6 +55,7 @@ def with_extractor(network, strides):
         ((8, 16, 32), (4, 8, 16)),
         ((8, 16, 32), (32, 16, 8)),
         ((8, 16), (8, 16, 32)),
+        ((8, 16, 32, 64), (8, 16, 32)),
     ],
 )
 @pytest.mark.parametrize("attribute", ["prior_generator", "square_anchor_generator"])

@@ -19,6 +19,7 @@ from mmlisa.training.names import READ, check_options, warn_of_names
         ("custom_hook", "custom_hooks"),
         ("max_epoch", "max_epochs"),  # a variable of the config
         ("optimizer.lr", r"optim_wrapper\.optimizer"),  # before MMEngine
+        ("batch_size", r"train_dataloader\.batch_size"),
     ],
 )
 def test_an_option_that_nothing_reads_is_refused_with_the_closest_name(key, meant):
@@ -113,3 +114,9 @@ def test_a_pipeline_that_its_loader_does_not_have_is_named(tmp_path):
 )
 def test_a_pipeline_that_its_loader_has_passes(tmp_path, text):
     assert warned(tmp_path, text, base=LOADER) == []
+
+
+def test_a_pipeline_of_another_librarys_config_is_equal(tmp_path):
+    """MMEngine adds ``_scope_`` to what a child config reads."""
+    base = '_base_ = "mmdet::retinanet/retinanet_r50_fpn_1x_coco.py"'
+    assert warned(tmp_path, f"{base}\ntest_pipeline = _base_.test_pipeline") == []
