@@ -29,16 +29,15 @@ class Part:
     Attributes:
         size: number of values in the model.
         found: number of those that the file has under the same name and in the same shape.
-        surplus: number of values in the file that have no place in the model.
-        missing, surplus_names: entries of the model that the file lacks, and the reverse.
+        missing: entries of the model that the file lacks.
+        surplus: entries of the file that have no place in the model, each with its number of values.
         reshaped: entries that have another shape in the file, each with both shapes.
     """
 
     size: int = 0
     found: int = 0
-    surplus: int = 0
     missing: list[str] = field(default_factory=list)
-    surplus_names: list[str] = field(default_factory=list)
+    surplus: dict[str, int] = field(default_factory=dict)
     reshaped: dict[str, str] = field(default_factory=dict)
 
     def differences(self) -> str:
@@ -46,9 +45,10 @@ class Part:
         texts = list(self.reshaped.values())[:_SHOWN]
         if self.missing:
             texts.append(f"the file lacks {_first(self.missing)}")
-        if self.surplus_names:
-            names = _first(self.surplus_names)
-            texts.append(f"{_count(self.surplus)} values of the file have no place in the model, of {names}")
+        if self.surplus:
+            names = _first([*self.surplus])
+            values = _count(sum(self.surplus.values()))
+            texts.append(f"{values} values of the file have no place in the model, of {names}")
         return "; ".join(texts)
 
 
@@ -72,8 +72,7 @@ def compare(model: nn.Module, state: Mapping[str, Tensor]) -> dict[str, Part]:
     for name, tensor in state.items():
         if name not in entries and _counts(tensor):
             part = parts.setdefault(_PART.match(name)[0], Part())
-            part.surplus += tensor.numel()
-            part.surplus_names.append(name)
+            part.surplus[name] = tensor.numel()
     return parts
 
 
@@ -104,8 +103,8 @@ def judge(
         reason = _explain(model, checkpoint, state, problems)
         raise CheckpointError(f"checkpoint '{filename}' is of another model. {reason}")
     note = _compare_options(model, checkpoint, filename, may_differ)
-    print_log(f"{filename}: {_summary(parts)}{note}", logger="current")
     _check_values(model.state_dict(), state, filename)
+    print_log(f"{filename}: {_summary(parts)}{note}", logger="current")
     return state
 
 
@@ -242,8 +241,8 @@ def _without(part: Part, may_differ: Sequence[str]) -> Part:
     """Return the differences of a part that are not listed."""
     reshaped = {name: text for name, text in part.reshaped.items() if not _is_listed(name, may_differ)}
     missing = [name for name in part.missing if not _is_listed(name, may_differ)]
-    surplus = [name for name in part.surplus_names if not _is_listed(name, may_differ)]
-    return Part(part.size, part.found, part.surplus, missing, surplus, reshaped)
+    surplus = {name: number for name, number in part.surplus.items() if not _is_listed(name, may_differ)}
+    return Part(part.size, part.found, missing, surplus, reshaped)
 
 
 def _summary(parts: Mapping[str, Part]) -> str:
