@@ -23,9 +23,8 @@ def read(file: Path) -> dict[str, Any]:
         ValueError: the code is not that of a commit, or a median lies outside of its quartiles.
     """
     measured = json.loads(file.read_text(encoding="utf-8"))
-    commit = measured["commit"]
-    if not re.fullmatch("[0-9a-f]{7,40}", commit) and DIRTY.get(file.name) != commit:
-        raise ValueError(f"{file.name}: '{commit}' is not a commit; measure a clone without changes")
+    if DIRTY.get(file.name) != measured["commit"]:
+        check_commit(measured["commit"], file.name)
     for row in measured["rows"]:
         if not 0 < row["low"] <= row["seconds"] <= row["high"] < float("inf"):
             raise ValueError(
@@ -33,6 +32,16 @@ def read(file: Path) -> dict[str, Any]:
                 f"{row['low']} and {row['high']}; measure again"
             )
     return measured | dict(rows=with_ratios(measured["rows"]))
+
+
+def check_commit(commit: str, place: str) -> None:
+    """Refuse what is not the code of a commit.
+
+    Raises:
+        ValueError: the tree had changes, or it was not a clone.
+    """
+    if not re.fullmatch("[0-9a-f]{7,40}", commit):
+        raise ValueError(f"{place}: '{commit}' is not a commit; measure in a clone without changes")
 
 
 def describe(measured: dict[str, Any]) -> str:
