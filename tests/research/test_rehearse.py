@@ -33,7 +33,7 @@ ROW = dict(
     date="2026-11-28",
     options=[],
     train=dict(losses=[3.0, 2.0], metric={"accuracy/top1": 25.0}),
-    test=dict(matched="140 of 140", metric={"accuracy/top1": 25.0}),
+    test=dict(matched="all 6.4 M values match", metric={"accuracy/top1": 25.0}),
     resume=dict(losses=[2.0, 1.0]),
 )
 
@@ -49,7 +49,8 @@ ROW = dict(
             dict(metric={"accuracy/top1": 99.0}),
             "test: {'accuracy/top1': 99.0}, where the validation has {'accu",
         ),
-        ("test", dict(matched="3 of 140"), "test: 3 of 140 entries match"),
+        ("test", dict(matched="3 of 140"), "test: of the checkpoint, 3 of 140 matched"),
+        ("test", dict(matched="backbone 6.1 M of 6.4 M values"), "test: of the checkpoint, backbone 6.1 M of 6.4 M"),
     ],
 )
 def test_a_row_that_contradicts_itself_did_not_pass(monkeypatch, tmp_path, step, change, contradiction):

@@ -38,7 +38,9 @@ _SIZE = re.compile(
     r"(?<=_)(?:[tsmbl]\d*|[ls]{4}|tiny|small|base|wider|b\d|(?:window|local|d|p)\d+)(?=_)|(?<=[a-z_])\d+(?=_|$)"
 )
 _LENGTH = re.compile(r"(?:_host)?_\d+[ex](?=_coco)")
-_MATCH = re.compile(r"(\d+) of (\d+) entries match")
+_MATCH = re.compile(r"\.pth: (.+ values\b.*)$", re.MULTILINE)
+# The whole checkpoint; rows of before 2026-11-28 count entries.
+_WHOLE = re.compile(r"all .+ values match|(\d+) of \1")
 # Images a step and images in the miniature training set: two iterations.
 BATCH = {"mmdet": 1, "mmseg": 2, "mmpretrain": 4}
 MEMORY = 12 << 30  # bytes that a step may allocate
@@ -137,9 +139,9 @@ def find_contradiction(row: dict[str, Any]) -> str | None:
         return None
     if test.get("metric") != train.get("metric"):
         return f"test: {test.get('metric')}, where the validation has {train.get('metric')}"
-    found, _, needed = test.get("matched", "0 of all").partition(" of ")
-    if found != needed:
-        return f"test: {found} of {needed} entries match"
+    matched = test.get("matched", "nothing")
+    if not _WHOLE.fullmatch(matched):
+        return f"test: of the checkpoint, {matched} matched"
     return None
 
 
@@ -225,7 +227,7 @@ class Rehearsal:
         outcome["seconds"] = round(time.monotonic() - begin)
         text = log.read_text(errors="replace")
         if found := _MATCH.search(text):
-            outcome["matched"] = found[0].removesuffix(" entries match")
+            outcome["matched"] = found[1]
         if "error" in outcome:
             raise RuntimeError(f"{arguments[0]}{' --resume' * ('--resume' in arguments)}: {outcome['error']}")
         entries = [
