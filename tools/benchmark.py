@@ -58,7 +58,7 @@ def main(args: argparse.Namespace) -> None:
         return gpu.run(gpu.Setting(args.device, args.tiny), args.parts, file, end, args.commit)
     import torch
 
-    from research import benchmark
+    from research import benchmark, measured
 
     functions = {
         "operators": benchmark.benchmark_operators,
@@ -82,9 +82,9 @@ def main(args: argparse.Namespace) -> None:
             runtime = f"onnxruntime {version('onnxruntime')}"
         machine = f"{device}, {runtime}, fp32, {args.rounds} interleaved rounds"
         rows = functions.get(suite, benchmark.benchmark_networks)(args.rounds, args.device, **options)
-        measured = dict(machine=machine, commit=benchmark.describe_commit(), date=str(date.today()), rows=rows)
-        (args.out / f"{suite}_{args.device}.json").write_text(json.dumps(measured, indent=1) + "\n")
-        print(benchmark.to_markdown(suite, rows))
+        result = dict(machine=machine, commit=benchmark.describe_commit(), date=str(date.today()), rows=rows)
+        (args.out / f"{suite}_{args.device}.json").write_text(json.dumps(result, indent=1) + "\n")
+        print(benchmark.to_markdown(suite, measured.with_ratios(rows)))
 
 
 if __name__ == "__main__":

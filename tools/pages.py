@@ -13,7 +13,7 @@ from pathlib import Path
 
 import model_zoo
 import paper_tables
-from research import benchmark_tables, fidelity, recipes, rehearse
+from research import benchmark_tables, fidelity, measured, recipes, rehearse
 from research.blocks import block_names, replace_block
 
 TABLES = Path(__file__).parent / "research" / "tables"
@@ -78,9 +78,9 @@ def benchmark(file: Path) -> str:
     """Return the table of a suite of ``tools/benchmark.py``."""
     from research.benchmark import to_markdown
 
-    suite, measured = file.stem.rpartition("_")[0], json.loads(file.read_text())
-    table = to_markdown(TITLES.get(suite, suite.capitalize()), measured["rows"])
-    return f"{table}\n`python tools/benchmark.py --suite {suite}`: {benchmark_tables.describe(measured)}.\n"
+    suite, result = file.stem.rpartition("_")[0], measured.read(file)
+    table = to_markdown(TITLES.get(suite, suite.capitalize()), result["rows"])
+    return f"{table}\n`python tools/benchmark.py --suite {suite}`: {measured.describe(result)}.\n"
 
 
 def gpu() -> str:
@@ -99,7 +99,7 @@ TABLES_BY_NAME |= {
     "reproduce": recipes.to_markdown,
     "rehearsal": rehearse.to_markdown,
 }
-TABLES_BY_NAME |= {file.stem: partial(benchmark, file) for file in (DOCS / "benchmarks").glob("*_cpu.json")}
+TABLES_BY_NAME |= {file.stem: partial(benchmark, file) for file in measured.FOLDER.glob("*_cpu.json")}
 TABLES_BY_NAME |= {
     "backbones_readme": benchmark_tables.readme,
     "backbones_footer": benchmark_tables.readme_footer,

@@ -8,7 +8,7 @@ import torch
 import benchmark as command
 from helpers.backbones import NARROW
 from mmlisa import ops
-from research import benchmark
+from research import benchmark, measured
 
 
 @pytest.fixture
@@ -54,7 +54,7 @@ def test_operator_ratios_are_of_the_pseudo_code_to_the_candidate(monkeypatch):
     monkeypatch.setattr(benchmark, "operator_candidates", lambda *_: ({n: n for n in seconds}, {n: n for n in seconds}))
     monkeypatch.setattr(benchmark, "time_in_turns", lambda *_: times)
     monkeypatch.setattr(benchmark, "peak_extra_bytes", lambda name, device: int(1e6 * seconds[name]))
-    rows = benchmark.benchmark_operators(1, "cpu", [("5x6x32", 2, 32, 3, (5, 6))])
+    rows = measured.with_ratios(benchmark.benchmark_operators(1, "cpu", [("5x6x32", 2, 32, 3, (5, 6))]))
     json.dumps(rows)
     lines = benchmark.to_markdown("Operators", rows).splitlines()
     assert "| 5x6x32 | LiSA | forward | 2000 (2000-2000) | 2.0 | 2.00 | 0.50 |" in lines
@@ -69,9 +69,11 @@ def test_blocks_have_the_options_of_their_grid():
 
 @pytest.mark.parametrize("kind", ["inference", "training"])
 def test_backbone_rows(narrow, monkeypatch, kind):
-    monkeypatch.setattr(benchmark, "BASELINE", "narrow")
+    monkeypatch.setattr(measured, "BASELINE", "narrow")
     monkeypatch.setattr(benchmark, "computes_bf16", lambda: True)
-    first, second = benchmark.benchmark_networks(1, "cpu", [(64, 96)], ["narrow", "with_cp"], kind=kind)
+    rows = benchmark.benchmark_networks(1, "cpu", [(64, 96)], ["narrow", "with_cp"], kind=kind)
+    assert not [key for row in rows for key in row if "ratio" in key]
+    first, second = measured.with_ratios(rows)
     assert second["ratio"] == second["seconds"] / first["seconds"]
     assert first["ns_per_pixel"] == pytest.approx(first["seconds"] * 1e9 / (64 * 96))
     assert min(first["peak_bytes"], second["peak_bytes"]) > 4 * 16 * 24 * 16

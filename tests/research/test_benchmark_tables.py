@@ -4,13 +4,13 @@ import json
 
 import pytest
 
-from research import benchmark_tables
+from research import benchmark_tables, measured
 
-ROW = dict(seconds=0.5, bf16_seconds=0.25, peak_bytes=2e6)
+ROW = dict(seconds=0.5, low=0.5, high=3.0, bf16_seconds=0.25, peak_bytes=2e6)
 
 
 @pytest.fixture
-def measured(monkeypatch, tmp_path):
+def files(monkeypatch, tmp_path):
     names = [each["backbone"] for each in benchmark_tables._backbones()]
     for suite, factor in (("backbones", 1), ("onnxruntime", 2)):
         rows = [
@@ -21,22 +21,17 @@ def measured(monkeypatch, tmp_path):
         rows += [dict(row, seconds=3.0) for row in rows if row["name"] == "iViT-T"]
         file = tmp_path / f"{suite}_cpu.json"
         file.write_text(json.dumps(dict(machine="a CPU", commit=f"c0ffee{factor}", rows=rows)))
-    monkeypatch.setattr(benchmark_tables, "BENCHMARKS", tmp_path)
+    monkeypatch.setattr(measured, "FOLDER", tmp_path)
     return tmp_path
 
 
-def test_each_column_comes_from_its_file(measured):
+def test_each_column_comes_from_its_file(files):
     line = "| {} | 3000 ({}) | 3000 ({}) | 250 (1.00) | 3000 ({}) | 2 MB |"
     assert line.format("iViT-T", "6.00", "6.00", "3.00") in benchmark_tables.readme()
     assert "| *ConvNeXt-T* | 500 (1.00) | 500 (1.00) | 250 (1.00) | 1000 (1.00) | 2 MB |" in benchmark_tables.readme()
     assert "| iViT-T | 3000 / 3000 | 3000 / 3000 | 3000 / 3000 | 48.7 (3x) |" in benchmark_tables.choosing()
 
 
-def test_the_footer_names_the_commit_of_each_file(measured):
+def test_the_footer_names_the_commit_of_each_file(files):
     for text in (benchmark_tables.readme_footer(), benchmark_tables.choosing()):
         assert text.index("c0ffee1") < text.index("nnxruntime: commit c0ffee2, a CPU")
-
-
-def test_what_is_not_the_code_of_today_is_said():
-    measured = dict(machine="a CPU", commit="c0ffee", date="2026-11-28", note="an older network")
-    assert benchmark_tables.describe(measured) == "commit c0ffee, 2026-11-28, a CPU, an older network"

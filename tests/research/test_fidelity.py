@@ -1,19 +1,43 @@
 """The list of the papers' items: sources and evidence exist, verdicts follow from the evidence, and headers quote the tables."""
 
+import shlex
+from importlib import import_module
 from pathlib import Path
 
 import pytest
 
+from helpers.evidence import collected_tests, names_defined, names_used
 from helpers.recipes import stated
 from model_zoo import read_header, read_metrics
 from paper_tables import PAPERS
 from research import fidelity
-from research.fidelity import Cell, Row, read_rows
+from research.fidelity import Cell, Row, count_verdicts, read_rows
 from research.paper_tables import load_table
 
 ROOT = Path(__file__).parents[2]
 ROWS = read_rows()
 KNOWN = {*stated(), *(path.stem for path in (ROOT / "configs" / "ablations").iterdir())}
+VERDICTS = {
+    "LiSA journal": dict(absent=1, deviates=32, exact=7, untestable=6),
+    "LiSA v1": dict(absent=1, deviates=15, exact=3, untestable=3),
+    "FLatten": dict(absent=1, deviates=25, exact=4, untestable=4),
+    "Castling-ViT": dict(deviates=31, untestable=6),
+    "iViT": dict(absent=3, deviates=14, exact=1, untestable=6),
+}
+EXACT = {
+    "LiSA journal": [
+        "Convolutional MLP, overlapping embeddings, ratios 4,4,3,3, D, heads",
+        "Table 1: computation of LiSA",
+        "Table 2 (sizes)",
+        "Recipe IN-1K, 300 and 150 epochs",
+        "Recipe IN-21K and fine-tuning",
+        "Recipe COCO",
+        "Recipe ADE20K",
+    ],
+    "LiSA v1": ["Table 1: computation of LiSA", "Tables 2, 8a (sizes of the LiSANets)", "Recipes ImageNet, COCO"],
+    "FLatten": ["Recipe IN-1K Swin", "Recipe IN-1K CSwin with EMA", "Recipes at 384 pixels", "Recipes COCO, ADE20K"],
+    "iViT": ["Table 9, column 3 (Table 5)"],
+}
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row.paper}: {row.item}")
@@ -29,14 +53,40 @@ def test_an_item(row):
             assert not [name for name in configs if name not in KNOWN]
         elif evidence == "test":
             path, _, test = argument.partition("::")
-            assert f"def {test}(" in (ROOT / path).read_text() if test else (ROOT / path).is_file()
+            assert test in collected_tests(ROOT / path)
+            defined = set().union(*map(names_defined, files))
+            assert defined & names_used(ROOT / path), f"{path} uses nothing of {row.source}"
         elif evidence == "command":
-            assert (ROOT / "tools" / f"{argument.split()[0]}.py").is_file()
+            tool, *arguments = shlex.split(argument)
+            import_module(tool).parse_args(arguments)
         else:
             assert evidence in ("cells", "untestable", "as")
     if kind.startswith("exact"):  # counts alone show neither an equation nor a recipe
         assert {"recipe", "test", "command"} & {evidence for evidence, _ in row.kinds}
         assert not [cell for cell in row.cells() if cell.sign != "✓"]
+
+
+def test_a_changed_verdict_changes_here_too():
+    """An empty deviation is a verdict."""
+    rows = {paper: [row for row in ROWS if row.paper == paper] for paper in dict.fromkeys(row.paper for row in ROWS)}
+    assert {paper: count_verdicts(chosen) for paper, chosen in rows.items()} == VERDICTS
+    exact = {paper: [row.item for row in chosen if row.kind == "exact"] for paper, chosen in rows.items()}
+    assert {paper: items for paper, items in exact.items() if items} == EXACT
+
+
+def test_what_a_test_uses_of_a_source():
+    used = names_used(ROOT / "tests" / "ops" / "test_references.py")
+    for source, name in (
+        ("mmlisa/ops/focused.py", "focused_linear"),
+        ("mmlisa/ops", "hydra"),
+        ("mmlisa/models/attention/pairwise.py", "structure_aware"),
+        ("configs/ablations/classifier_isotropic_sa_dot_150e_imagenet.py", "structure_aware"),
+        ("configs/imagenet/classifier_lisanet_i_150e_imagenet.py", "lisa"),  # by its base, arch and operator
+    ):
+        assert name in names_defined(ROOT / source) & used
+    others = names_used(ROOT / "tests" / "test_cli.py")
+    assert not names_defined(ROOT / "configs" / "imagenet" / "classifier_lisanet_i_150e_imagenet.py") & others
+    assert not names_defined(ROOT / "README.md")
 
 
 @pytest.mark.parametrize(

@@ -30,6 +30,8 @@ from mmlisa.models.attention import build_attention
 from mmlisa.models.layers.blocks import Block
 from mmlisa.registry import MODELS as MMLISA_MODELS
 
+from .measured import BASELINE
+
 Row = dict[str, Any]
 Candidates = dict[str, Callable[[], Any]]
 
@@ -39,7 +41,6 @@ BACKBONES: dict[str, tuple[dict[str, Any], tuple[int, ...]]] = {
     name: (entry["backbone"], tuple(entry["channels"])) for name, entry in _DATA["backbones"].items()
 }
 SUITES = _DATA["suites"]
-BASELINE = "Swin-T"
 
 
 def time_in_turns(candidates: Candidates, rounds: int, device: str = "cpu", sample: float = 0.05) -> dict[str, Row]:
@@ -212,16 +213,11 @@ def _measure(case: str, candidates: Candidates, rounds: int, device: str, **colu
 
 
 def benchmark_operators(rounds: int, device: str, shapes: Iterable[Sequence[Any]]) -> list[Row]:
-    """Measure time and peak memory of the forward pass, and of both passes, with ratios to the pseudo-code form."""
+    """Measure time and peak memory of the forward pass, and of both passes."""
     rows, modes = [], ("forward", "forward + backward")
     for case, *shape in shapes:
         for mode, candidates in zip(modes, operator_candidates(*shape, device), strict=True):
-            measured = _measure(case, candidates, rounds, device, mode=mode)
-            base = measured["pseudo-code"]
-            for row in measured.values():
-                row["speedup"] = base["seconds"] / row["seconds"]
-                row["memory_ratio"] = row["peak_bytes"] / max(1, base["peak_bytes"])
-                rows.append(row)
+            rows += _measure(case, candidates, rounds, device, mode=mode).values()
     return rows
 
 
@@ -320,7 +316,7 @@ def benchmark_networks(
     networks: dict[str, Row] | None = None,
     kind: str = "inference",
 ) -> list[Row]:
-    """Measure the backbones ``names``, or other ``networks`` by name, with ratios to ``BASELINE``.
+    """Measure the backbones ``names``, or other ``networks`` by name.
 
     The kind is ``'inference'``, ``'detectors'`` (prediction of a Mask R-CNN with random weights) or ``'training'`` (a forward and
     backward pass, and the tensors saved between them). If the CPU computes in bfloat16, inference is also timed under autocast.
@@ -337,13 +333,11 @@ def benchmark_networks(
             halves = {f"{name} bf16": torch.autocast(device, torch.bfloat16)(call) for name, call in candidates.items()}
         measured = _measure(f"{height}x{width}", candidates | halves, rounds, device)
         for name, half in zip(models, [measured.pop(name) for name in halves], strict=False):
-            seconds = measured[name]["seconds"]
-            measured[name].update(bf16_seconds=half["seconds"], bf16_ratio=half["seconds"] / seconds)
-        for name, row in measured.items():
-            row["ns_per_pixel"] = row["seconds"] / (height * width) * 1e9
-            if kind == "training":
+            measured[name]["bf16_seconds"] = half["seconds"]
+        if kind == "training":
+            for name, row in measured.items():
                 row["saved_bytes"] = saved_bytes(partial(_loss, models[name], image), models[name])
-        rows += _with_ratios(measured)
+        rows += measured.values()
     return rows
 
 
@@ -367,18 +361,8 @@ def benchmark_onnxruntime(rounds: int, sizes: Iterable[tuple[int, int]], names: 
                 session = onnxruntime.InferenceSession(file, options, ["CPUExecutionProvider"])
             candidates[name] = partial(session.run, None, {session.get_inputs()[0].name: image.numpy()})
         times = time_in_turns(candidates, rounds)
-        rows += _with_ratios({name: dict(case=f"{height}x{width}", name=name, **times[name]) for name in names})
+        rows += [dict(case=f"{height}x{width}", name=name, **times[name]) for name in names]
     return rows
-
-
-def _with_ratios(rows: dict[str, Row]) -> list[Row]:
-    """Add the ratios to ``BASELINE``, if it was measured."""
-    base = rows.get(BASELINE, {})
-    for row in rows.values():
-        for ratio, key in (("ratio", "seconds"), ("saved_ratio", "saved_bytes")):
-            if key in base:
-                row[ratio] = row[key] / base[key]
-    return list(rows.values())
 
 
 # ---- reports

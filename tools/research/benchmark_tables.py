@@ -4,12 +4,12 @@
 """
 
 import csv
-import json
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).parents[2]
-BENCHMARKS = ROOT / "docs" / "benchmarks"
+from . import measured
+from .measured import BASELINE, describe
+
 BACKBONES = Path(__file__).with_name("tables") / "backbones.csv"
 RIVAL = "ConvNeXt-T"  # README's ratios are over its times
 LARGE = "800x1344"
@@ -41,19 +41,13 @@ Rows = dict[tuple[str, str], dict[str, Any]]
 
 
 def read(suite: str) -> dict[str, Any]:
-    """Return what ``tools/benchmark.py`` wrote of a suite: machine, commit, rows, and in newer files the date."""
-    return json.loads((BENCHMARKS / f"{suite}_cpu.json").read_text(encoding="utf-8"))
+    """Return the measurements of a suite: machine, commit, rows, and in newer files the date."""
+    return measured.read(measured.FOLDER / f"{suite}_cpu.json")
 
 
 def rows_of(suite: str) -> Rows:
     """Return the rows of a suite by backbone and size of the image."""
     return {(row["name"], row["case"]): row for row in read(suite)["rows"]}
-
-
-def describe(measured: dict[str, Any]) -> str:
-    """Return where and when a suite was measured, and what differs from the code of today, if the file says so."""
-    parts = [f"commit {measured['commit']}", measured.get("date"), measured["machine"], measured.get("note")]
-    return ", ".join(part for part in parts if part)
 
 
 def _backbones() -> list[dict[str, str]]:
@@ -118,7 +112,7 @@ def over_swin() -> str:
     lines = [["over Swin-T's", *COMPARED], ["---"] * (1 + len(COMPARED))]
     for label, suite, case, key in RATIOS:
         rows = rows_of(suite)
-        lines.append([label, *(f"{rows[name, case][key] / rows['Swin-T', case][key]:.2f}" for name in COMPARED)])
+        lines.append([label, *(f"{rows[name, case][key] / rows[BASELINE, case][key]:.2f}" for name in COMPARED)])
     last = f"time per pixel, 1792x1792 over 224x224 (Swin-T: {growth('Swin-T'):.2f})"
     lines.append([last, *(f"{growth(name):.2f}" for name in COMPARED)])
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)

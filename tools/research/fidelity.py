@@ -5,7 +5,7 @@
 ``cells: TABLE``          the cells of a table of the paper's page, or of rows whose label begins so: ``cells: Table 5 / LiSANet``
 ``recipe``                tests/helpers/recipes states the recipe of every config of the row
 ``as: ITEM``              the row contains another item of its paper, and deviates if that does
-``test: PATH::NAME``      a test with an oracle from outside: a formula, a library, a closed form
+``test: PATH::NAME``      a test of the source with an oracle from outside: a formula, a library, a closed form
 ``command: MODULE NAME``  a command, suite or figure that makes the item here
 ``untestable``            it takes a full training, a GPU, or a number or machine that the paper does not give
 
@@ -110,6 +110,11 @@ class Row:
             kind = "exact" + (f": all {len(cells)} cells round" if cells else "")
         return kind + (f" ({self.note})" if self.note else "")
 
+    @property
+    def kind(self) -> str:
+        """The verdict without its reasons."""
+        return self.verdict().partition(":")[0].partition(" (")[0]
+
 
 @dataclass(frozen=True)
 class Cell:
@@ -138,13 +143,19 @@ def read_cells(paper: str) -> list[Cell]:
     return cells
 
 
+def count_verdicts(rows: list[Row]) -> dict[str, int]:
+    """Return the number of rows of each verdict, without its reasons."""
+    counts = Counter(row.kind for row in rows)
+    return dict(sorted(counts.items()))
+
+
 def to_markdown() -> str:
     """Return a section per paper: each item, what reproduces it, the evidence, and the verdict."""
     page, rows = "", read_rows()
     for paper in dict.fromkeys(row.paper for row in rows):
         chosen = [row for row in rows if row.paper == paper]
-        counts = Counter(row.verdict().partition(":")[0].partition(" (")[0] for row in chosen)
-        page += f"\n## {paper}\n\n{', '.join(f'{number} {kind}' for kind, number in sorted(counts.items()))}.\n\n"
+        counts = count_verdicts(chosen)
+        page += f"\n## {paper}\n\n{', '.join(f'{number} {kind}' for kind, number in counts.items())}.\n\n"
         page += "| item | config or file | evidence | verdict |\n|---|---|---|---|\n"
         for row in chosen:
             columns = (row.item, row.source, row.evidence, row.verdict())

@@ -11,14 +11,17 @@ workers, length and log interval differ from the recipe; weights that would be d
 
 import argparse
 import json
+import math
 import os
 import re
 import resource
 import shutil
+import subprocess
 import sys
 import time
 import traceback
 from collections.abc import Sequence
+from datetime import date
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -35,7 +38,9 @@ _SIZE = re.compile(
     r"(?<=_)(?:[tsmbl]\d*|[ls]{4}|tiny|small|base|wider|b\d|(?:window|local|d|p)\d+)(?=_)|(?<=[a-z_])\d+(?=_|$)"
 )
 _LENGTH = re.compile(r"(?:_host)?_\d+[ex](?=_coco)")
-_MATCH = re.compile(r"(\d+) of (\d+) entries match")
+_MATCH = re.compile(r"\.pth: (.+ values\b.*)$", re.MULTILINE)
+# The whole checkpoint; rows of before 2026-11-28 count entries.
+_WHOLE = re.compile(r"all .+ values match|(\d+) of \1")
 # Images a step and images in the miniature training set: two iterations.
 BATCH = {"mmdet": 1, "mmseg": 2, "mmpretrain": 4}
 MEMORY = 12 << 30  # bytes that a step may allocate
@@ -119,6 +124,27 @@ def shorten(cfg: Config) -> tuple[list[str], list[str]]:
     return options, ["--batch", str(2 if "video" in cfg.filename else BATCH[cfg.default_scope])]
 
 
+def find_contradiction(row: dict[str, Any]) -> str | None:
+    """Return how the numbers of a row contradict each other, if they do.
+
+    The test of a checkpoint gives what the validation gave, and a resumed training only has the iterations that are left.
+    """
+    train, test, resumed = (row.get(step, {}) for step in ("train", "test", "resume"))
+    begun, continued = train.get("losses", []), resumed.get("losses", [])
+    if not all(math.isfinite(loss) for loss in [*begun, *continued]):
+        return "train: a loss is not finite"
+    if len(continued) != len(begun) or not begun:
+        return f"train --resume: {len(continued)} iterations, where {len(begun)} were left"
+    if not test:
+        return None
+    if test.get("metric") != train.get("metric"):
+        return f"test: {test.get('metric')}, where the validation has {train.get('metric')}"
+    matched = test.get("matched", "nothing")
+    if not _WHOLE.fullmatch(matched):
+        return f"test: of the checkpoint, {matched} matched"
+    return None
+
+
 class Rehearsal:
     """Runs configs in ``root`` with ``root/data``; every command is a process of its own, forked after the imports."""
 
@@ -132,7 +158,7 @@ class Rehearsal:
     def rehearse(self, name: str) -> dict[str, Any]:
         """Run one config, after the one that its weights come from, and write the result down."""
         cfg = Config.fromfile(config_path(f"{name}.py"))
-        row: dict[str, Any] = dict(config=name, options=[])
+        row: dict[str, Any] = dict(config=name, commit=_describe_commit(), date=str(date.today()), options=[])
         begin = time.monotonic()
         try:
             self._rehearse(name, cfg, row)
@@ -156,6 +182,8 @@ class Rehearsal:
         if cfg.get("test_dataloader"):
             row["test"] = self._run(["test", f"{name}.py", checkpoint, "--cfg-options", *options], name)
         row["resume"] = self._run([*train, unit, str(2 * number), "--resume"], name)
+        if contradiction := find_contradiction(row):
+            raise RuntimeError(contradiction)
 
     def _start(self, cfg: Config, options: list[str]) -> list[str]:
         """Train the config that this one starts from, if it has not been trained yet, and return the arguments that name it."""
@@ -199,7 +227,7 @@ class Rehearsal:
         outcome["seconds"] = round(time.monotonic() - begin)
         text = log.read_text(errors="replace")
         if found := _MATCH.search(text):
-            outcome["matched"] = found[0].removesuffix(" entries match")
+            outcome["matched"] = found[1]
         if "error" in outcome:
             raise RuntimeError(f"{arguments[0]}{' --resume' * ('--resume' in arguments)}: {outcome['error']}")
         entries = [
@@ -214,6 +242,12 @@ class Rehearsal:
             }
             outcome.update(scores and {"metric": scores})
         return outcome
+
+
+def _describe_commit() -> str:
+    # As research.benchmark does it, which a program of this folder cannot import.
+    command = ["git", "-C", str(CONFIGS), "describe", "--always", "--dirty", "--exclude=*"]
+    return subprocess.run(command, capture_output=True, text=True).stdout.strip() or "unknown"
 
 
 def _scalars(folder: Path, begin_after: float) -> list[str]:
@@ -249,26 +283,38 @@ def _command(arguments: list[str], root: Path, log: Path, send: Any) -> None:
 
 
 def to_markdown() -> str:
-    """Return the table of docs/rehearsal.jsonl."""
+    """Return the table of docs/rehearsal.jsonl.
+
+    Raises:
+        ValueError: a row states something else than a commit.
+    """
+    from .measured import check_commit
+
     rows, families = Rehearsal(CONFIGS.parent / "docs").done(), find_families()
-    passed = sum("error" not in row for row in rows.values())
+    faults = {name: row.get("error") or find_contradiction(row) for name, row in rows.items()}
+    passed = sum(fault is None for fault in faults.values())
+    unknown = sum("commit" not in row for row in rows.values())
     missing = [name for name in families if name not in rows]
     lines = [
         "",
         f"{len(rows)} configs ran, {passed} of them without a failure. Of {len(families)} families, {len(missing)} did not run: "
-        f"{', '.join(f'`{name}`' for name in missing) or 'none'}.",
+        f"{', '.join(f'`{name}`' for name in missing) or 'none'}. {unknown} rows are older than the record of commits.",
         "",
-        "| config | start weights | losses | metric | test | GiB | result |",
-        "|---" * 7 + "|",
+        "| config | start weights | losses | metric | test | GiB | commit | result |",
+        "|---" * 8 + "|",
     ]
     for name, row in sorted(rows.items()):
         train, test, resumed = (row.get(step, {}) for step in ("train", "test", "resume"))
         losses = " ".join(f"{loss:.4g}" for loss in [*train.get("losses", []), *resumed.get("losses", [])])
         shown = [" ".join(f"{value:.3g}" for value in step.get("metric", {}).values()) for step in (train, test)]
-        result = row.get("error", "trained, tested, resumed" if test else "trained, resumed").replace("|", "/")
+        commit = "–"
+        if "commit" in row:
+            check_commit(row["commit"], f"rehearsal.jsonl, {name}")
+            commit = f"{row['commit']}, {row['date']}"
+        result = faults[name] or ("trained, tested, resumed" if test else "trained, resumed")
         options = f"; {', '.join(row['options'])}" * bool(row["options"])
-        cells = [f"`{name}`", train.get("matched", "–"), losses, *shown, str(train.get("gib", "")), result + options]
-        lines.append(f"| {' | '.join(cells)} |")
+        cells = [f"`{name}`", train.get("matched", "–"), losses, *shown, str(train.get("gib", "")), commit]
+        lines.append(f"| {' | '.join([*cells, result.replace('|', '/') + options])} |")
     lines += ["", "| stands for its family | configs that it stands for |", "|---|---|"]
     lines += [
         f"| `{name}` | {', '.join(f'`{other}`' for other in left)} |"
