@@ -67,4 +67,5 @@ KINDS = (
     "lcnet",
     "castling-mvitv2",
     "h-vit3",
+    "dinov3",
 )

@@ -129,8 +129,12 @@ class ScaledBlock(nn.Module):
         self.drop_path = stochastic_depth(drop_path)
 
     def forward(self, x: Tensor, grid: Sequence[int]) -> Tensor:
-        x = x + self.drop_path(self.gamma1 * self.attn(self.norm1(x), grid))
-        return x + self.drop_path(self.gamma2 * self.mlp(self.norm2(x), grid))
+        gamma1, gamma2 = (
+            self.gamma1.to(x.dtype),
+            self.gamma2.to(x.dtype),
+        )  # under autocast, fp32 would double the memory
+        x = x + self.drop_path(gamma1 * self.attn(self.norm1(x), grid))
+        return x + self.drop_path(gamma2 * self.mlp(self.norm2(x), grid))
 
 
 class DINO(PlainViT):
