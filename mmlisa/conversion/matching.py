@@ -73,6 +73,12 @@ class Match:
                 f"file, and {len(extra)} blocks of the file have no place"
                 + "".join(f"; for instance {next(iter(names.values()))}" for names in (lost, extra) if names)
             )
+        others = [*self.fresh, *(ours or "" for ours in self.unused.values())]
+        if other := [name for name in others if any(part in name for part in self.network.needed)]:
+            raise UserError(
+                f"the {self.network.name} weights are those of another arch than {backbone}: {other[0]} is only in one of the "
+                f"two, or of another shape. {self.report()}"
+            )
         if shapes and not {NO_COUNTERPART, VALUE_ONLY}.issuperset(self.fresh.values()):
             raise UserError(f"the weights are of another size than {backbone}: {self.report()}")
 

@@ -29,6 +29,9 @@ class Network:
         prepare: changes of a state dict that come before all rules.
         rules: rules that come before those of the host.
         foreign: parts of names of relatives that compute something else; a file with one of them is refused.
+        accepts: what else decides, beside ``keys``, whether a file holds this network.
+        needed: parts of our names that belong to a network of other settings, such as registers, if only the file or only the
+            backbone has an entry of such a name; the file is refused.
     """
 
     name: str
@@ -38,11 +41,15 @@ class Network:
     prepare: Callable[[Mapping[str, Tensor]], dict[str, Tensor]] | None = None
     rules: Rules = ()
     foreign: tuple[str, ...] = ()
+    accepts: Callable[[Mapping[str, Any]], bool] | None = None
+    needed: tuple[str, ...] = ()
 
     def is_in(self, state: Mapping[str, Any]) -> bool:
         """Return whether ``state`` holds this network."""
         # A LiSANet has PVTv2's names, too.
-        return all(key in state for key in self.keys) and not any(name.endswith(".attn.kernel_a") for name in state)
+        if not all(key in state for key in self.keys) or any(name.endswith(".attn.kernel_a") for name in state):
+            return False
+        return self.accepts is None or self.accepts(state)
 
 
 @dataclass(frozen=True)
@@ -80,7 +87,8 @@ def split_projections(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
 def fold_layer_scales(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Multiply DeiT III's and DINOv2's layer scales into the projections before them, which changes no value of the network."""
     folded = dict(state)
-    for branch, projection in (("ls1.gamma", "attn.proj"), ("ls2.gamma", "mlp.fc2")):
+    scales = (("ls1.gamma", "attn.proj"), ("ls2.gamma", "mlp.fc2"), ("gamma_1", "attn.proj"), ("gamma_2", "mlp.fc2"))
+    for branch, projection in scales:
         for name in [name for name in state if name.endswith(f".{branch}")]:
             scale, block = folded.pop(name), name.removesuffix(branch)
             for part in ("weight", "bias"):
@@ -129,7 +137,16 @@ DEIT = (
         timm=("deit_", "vit_"),
         prepare=fold_layer_scales,
         # CLIP's first norm, registers, a ResNet as stem, norms of query and key or within an MLP, CaiT's talking heads.
-        foreign=("norm_pre.", "reg_token", "patch_embed.backbone.", ".q_norm.", ".mlp.norm.", ".fc1_g.", ".proj_l."),
+        foreign=(
+            "norm_pre.",
+            "reg_token",
+            "register_tokens",
+            "patch_embed.backbone.",
+            ".q_norm.",
+            ".mlp.norm.",
+            ".fc1_g.",
+            ".proj_l.",
+        ),
     ),
     Network(
         "DeiT or ViT, OpenMMLab's names",

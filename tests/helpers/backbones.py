@@ -43,6 +43,9 @@ CASES = {
     "flatten-pvtv2": _pyramid("FLattenPVTv2", "b0"),
     "flatten-cswin": _pyramid("FLattenCSwin", "tiny", dict(split_sizes=(1, 2, 3, None))),
     "flatten-deit": _plain("FLattenDeiT", "tiny", image_size=64),
+    "dinov2": _plain("DINOv2", "small-reg", image_size=56),
+    "dinov3": _plain("DINOv3", "small", attention_blocks=(1,)),
+    "dinov3-gated": _plain("DINOv3", "small-plus"),
     "ivit": _pyramid("iViT", "tiny", drop_path_rate=0.1),
     "ivit-lisa": _pyramid("iViT", "tiny", attention=dict(type="LiSA", num_patterns=2)),
     "interactive-vit": dict(type="InteractiveViT", arch=dict(base="tiny-16", **PLAIN), image_size=64),
@@ -64,4 +67,5 @@ KINDS = (
     "lcnet",
     "castling-mvitv2",
     "h-vit3",
+    "dinov3",
 )

@@ -60,10 +60,9 @@ def test_names():
 
 @pytest.mark.parametrize("name", HEADS.values())
 def test_classifier(name):
-    """LeViT-384 is a width."""
-    model = on_meta(name)
+    model, network = on_meta(name), NETWORKS[name]
     cfg = model.default_cfg
-    size = 384 if name.startswith(("flatten", "pola")) and name.endswith("_384") else 224
+    size = network.host.arch_settings[network.arch].get("image_size", 224)
     assert cfg["input_size"] == (3, size, size)
     assert f"{cfg['classifier']}.weight" in model.state_dict()
     assert isinstance(model.get_submodule(cfg["first_conv"]), nn.Conv2d)

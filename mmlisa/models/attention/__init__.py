@@ -28,7 +28,7 @@ _OPERATORS = {
     "ttt": "TTTAttention",
 }
 _OTHERS = {
-    "base": "HeadedAttention build_attention check_tokens join_heads split_heads",
+    "base": "HeadedAttention build_attention check_tokens join_heads split_heads with_rotary",
     "castling": "CastlingAttention HeadPool castling_operators drop_aux",
 }
 OPERATORS = sorted(name for names in _OPERATORS.values() for name in names.split())

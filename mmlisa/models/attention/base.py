@@ -103,8 +103,12 @@ class HeadedAttention(nn.Module):
     function: ClassVar[Callable[..., Tensor]]  # of query, key and value
     # Whether N may exceed prod(grid) by prefix tokens, which then are tokens like all others.
     takes_prefix: ClassVar[bool] = True
+    # Whether it computes from turned queries and keys what it computes from others; see :meth:`turn`.
+    takes_rotary: ClassVar[bool] = False
     # Without autocast in fp16, for operators whose values grow with the cube of their input and leave its range.
     full_precision: ClassVar[bool] = False
+    # Rotary positions of the host, called with tokens ``[B, h, N, d]`` and their grid.
+    rotary: Callable[[Tensor, Sequence[int]], Tensor] | None = None
 
     def __init__(
         self,
@@ -133,13 +137,28 @@ class HeadedAttention(nn.Module):
 
     def mix(self, x: Tensor, grid: Sequence[int]) -> Tensor:
         """:meth:`forward`, with checked tokens and in the precision that was chosen for it."""
-        (query, key, value), heads = self.qkv(x).chunk(3, dim=2), self.num_heads
-        y = self.attend(split_heads(query, heads), split_heads(key, heads), split_heads(value, heads), grid)
-        return self.proj(join_heads(y))
+        query, key, value = (split_heads(t, self.num_heads) for t in self.qkv(x).chunk(3, dim=2))
+        query, key = self.turn(query, key, grid)
+        return self.proj(join_heads(self.attend(query, key, value, grid)))
+
+    def turn(self, query: Tensor, key: Tensor, grid: Sequence[int]) -> tuple[Tensor, Tensor]:
+        """Turn query and key by the rotary positions of the host, if it has any: ``[B, h, N, d]`` each."""
+        return (query, key) if self.rotary is None else (self.rotary(query, grid), self.rotary(key, grid))
 
     def attend(self, query: Tensor, key: Tensor, value: Tensor, grid: Sequence[int]) -> Tensor:
         """The operator's function: ``[B, h, N, d]`` each -> ``[B, h, N, d]``."""
         return self.function(query, key, value)
+
+
+def with_rotary(attention: nn.Module, rotary: Callable[[Tensor, Sequence[int]], Tensor]) -> nn.Module:
+    """Let an operator turn its queries and keys by ``rotary``; one that cannot is a UserError."""
+    if not getattr(attention, "takes_rotary", False):
+        raise UserError(
+            f"attention=dict(type='{type(attention).__name__}') has no place for the rotary positions of this backbone; set "
+            "type to SoftmaxAttention or to an operator of Castling-ViT, such as LinearAngularAttention"
+        )
+    attention.rotary = rotary
+    return attention
 
 
 def check_heads(channels: int, num_heads: int) -> int:

@@ -54,6 +54,8 @@ class CastlingAttention(HeadedAttention):
         mask_size: entries of that mask per image.
     """
 
+    takes_rotary = True
+
     def __init__(
         self,
         channels: int,
@@ -90,9 +92,10 @@ class CastlingAttention(HeadedAttention):
         query, key, value = (split_heads(t, self.num_heads) for t in qkv)
         if self.pool is not None:
             query, key, value = (pool(t, grid) for pool, t in zip(self.pool, (query, key, value), strict=True))
-        y = self.attend(query, key, value, grid)
+        turned, key = self.turn(query, key, grid)
+        y = self.attend(turned, key, value, grid)
         if self.aux and (self.training or self.aux_in_eval):
-            sparse, mask = masked_softmax(query, key, value, self.epsilon)
+            sparse, mask = masked_softmax(turned, key, value, self.epsilon)
             self.mask_count, self.mask_size = mask.sum() / max(len(mask), 1), mask.shape[1:].numel()
             y = y + sparse
         y = self.normalise(y)

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from functools import partial
 from math import prod
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
@@ -16,6 +17,14 @@ from .base import HeadedAttention, join_heads, split_heads
 from .castling import CastlingAttention
 
 
+class KeylessBias(nn.Linear):
+    """A projection to ``[q | k | v]`` of equal widths whose bias counts for q and v only: ``[..., C] -> [..., 3 C]``."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        query, key, value = self.bias.chunk(3)
+        return F.linear(x, self.weight, torch.cat([query, torch.zeros_like(key), value]))
+
+
 @MODELS.register_module()
 class SoftmaxAttention(HeadedAttention):
     """Self-attention (Vaswani et al.), O(N^2), by PyTorch's fused kernels; prefix tokens are tokens like all others.
@@ -23,7 +32,10 @@ class SoftmaxAttention(HeadedAttention):
     Args:
         rpe: relative position embedding, added to the logits: None, ``'shared'`` by the heads, or one per ``'head'``.
             Prefix tokens have none. Anything else is a UserError.
+        key_bias: False for a projection whose third for the keys has no bias, as DINOv3's.
     """
+
+    takes_rotary = True
 
     def __init__(
         self,
@@ -35,10 +47,13 @@ class SoftmaxAttention(HeadedAttention):
         qkv_bias: bool = True,
         proj_bias: bool = True,
         rpe: str | None = None,
+        key_bias: bool = True,
     ) -> None:
         super().__init__(channels, num_heads, grid=grid, head_dims=head_dims, qkv_bias=qkv_bias, proj_bias=proj_bias)
         if rpe not in (None, "shared", "head"):
             raise UserError(f"rpe is {rpe!r}; it must be None, 'shared' or 'head'")
+        if not key_bias:
+            self.qkv = KeylessBias(self.qkv.in_features, self.qkv.out_features)
         self.rpe = RelativePosition((num_heads,) if rpe == "head" else (), grid) if rpe else None
 
     def attend(self, query: Tensor, key: Tensor, value: Tensor, grid: Sequence[int]) -> Tensor:
@@ -57,6 +72,7 @@ class PooledSoftmaxAttention(CastlingAttention):
         key_stride: stride of the pooling of key and value, "token pooling" (MViTv2; Castling-ViT, Table 1).
     """
 
+    takes_rotary = False  # the keys have a grid of their own
     function = staticmethod(F.scaled_dot_product_attention)
 
     def __init__(self, channels: int, num_heads: int, *, key_stride: int = 1, **options) -> None:

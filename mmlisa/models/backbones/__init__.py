@@ -5,6 +5,7 @@ from mmlisa.lazy import names_at_first_use
 __all__, __getattr__, __dir__ = names_at_first_use(
     __name__,
     {
+        "dino": "DINOv2 DINOv3",
         "esnet": "CastlingESNetViT ESNet",
         "flatten_cswin": "FLattenCSwin",
         "flatten_pvt": "FLattenPVT FLattenPVTv2",

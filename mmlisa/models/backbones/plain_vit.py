@@ -27,6 +27,7 @@ class PlainViT(Backbone):
     """
 
     num_extra_tokens = 1  # the class token
+    eps: ClassVar[float] = 1e-6  # of the last norm
 
     def __init__(
         self,
@@ -53,7 +54,7 @@ class PlainViT(Backbone):
 
     def finish(self) -> None:
         super().finish()
-        self.norm = nn.LayerNorm(self.arch["channels"], eps=1e-6)
+        self.norm = nn.LayerNorm(self.arch["channels"], eps=self.eps)
 
     def to_output(self, x: Tensor, grid: tuple[int, ...]) -> Tensor:
         return x[:, 0] if self.out_type == "cls_token" else super().to_output(x[:, self.num_extra_tokens :], grid)

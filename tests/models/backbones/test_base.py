@@ -16,7 +16,8 @@ from mmlisa.registry import MODELS
 
 # The norm that the official FLatten-PVT holds and never applies.
 NEVER_TRAINED = {"norm.weight", "norm.bias"}
-PYRAMIDS = [name for name in KINDS if name != "flatten-deit"]
+PLAIN = ("flatten-deit", "dinov3")
+PYRAMIDS = [name for name in KINDS if name not in PLAIN]
 
 
 @pytest.fixture(params=KINDS)
@@ -212,7 +213,7 @@ def test_frozen_stages(backbone, request, frozen):
     built = {n for n, p in backbone.named_parameters() if not p.requires_grad}
     backbone.eval().train()
     parts = ["stem.", *(f"{part}{i}." for i in range(frozen) for part in ("stages.", "norm"))] if frozen >= 0 else []
-    if frozen == backbone.num_stages and name == "flatten-deit":
+    if frozen == backbone.num_stages and name in PLAIN:
         parts.append("norm.")
     expected = {n for n, _ in backbone.named_parameters() if n.startswith(tuple(parts))}
     found = {n for n, p in backbone.named_parameters() if not p.requires_grad}
