@@ -15,6 +15,7 @@ _MOST_OUTSIDE = 0.1  # share of boxes that reach outside their image; more than 
 _FEW_OUTSIDE = 0.01  # share of boxes that do so, or fit no other format, by mistakes of the annotators
 _ROUNDED = 0.01  # by which YOLO's programs leave the image, as a share of its sides
 _TWINS = 0.9  # intersection over union of two annotations of one object
+_CHANCE = 2  # twins that are objects of their own
 _FEWEST_BOXES = 50  # from which their places can be judged
 _LEAST_OVERLAP = 0.5  # intersection over union of a box and its mask's; less means another place
 _LOOKED_AT = 1000  # masks of a file that are compared with their boxes, and images with repeated objects
@@ -104,7 +105,7 @@ def find_repeated(entries: Sequence[Mapping[str, Any]], images: Sequence[Any]) -
     groups = groups[:: 1 + len(groups) // _LOOKED_AT]
     pairs = [coco.iou(boxes, boxes, [0] * len(boxes)) for boxes in groups]
     twins = sum(np.count_nonzero(np.triu(overlaps, 1).max(0) > _TWINS) for overlaps in pairs)
-    if twins <= _MOST_OUTSIDE * sum(map(len, groups)):
+    if twins <= max(_CHANCE, _MOST_OUTSIDE * sum(map(len, groups))):
         return []
     where = f"{twins} of {sum(map(len, groups))} objects"
     return [f"{where} are annotated twice, in the same place with the same class; remove one of each two"]
