@@ -8,6 +8,8 @@ import json
 import re
 from collections import Counter
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from hashlib import blake2b
 from pathlib import Path, PurePosixPath
 from types import ModuleType
 from typing import Any
@@ -27,6 +29,7 @@ FORMATS = (coco, yolo, voc, labelme, class_maps, class_folders)
 TASKS = ("detection", "segmentation", "classification")
 EXPECTED = "\n  ".join([" Expected one of:", *(module.LAYOUT for module in FORMATS)])
 _MOST_CUTS = 0.1  # neighbouring frames of a video in two splits, per image of the validation
+_TEXTS = (".json", ".txt", ".xml", ".yaml", ".yml", ".data", ".names", ".labels", ".npy")  # of annotations
 _EVERY = 5  # one image of so many is for validation
 
 
@@ -159,6 +162,19 @@ def split(dataset: Dataset) -> str:
             sample.split = "val" if number % _EVERY == 1 else "train"  # with two images, the second validates
     train, val = (len(dataset.split(name)) for name in ("train", "val"))
     return f"splits: {train} images for training and {val} for validation, drawn with seed 0"
+
+
+def hash_files(root: str | Path) -> dict[str, str]:
+    """Return a hash of each image and each file of annotations of a folder, by its path in the folder."""
+    folder = Folder(root)
+    paths = [*folder.images, *folder.files(*_TEXTS)]
+    with ThreadPoolExecutor() as pool:
+        contents = pool.map(lambda path: _hash_file(folder.root / path), paths)
+        return dict(zip(paths, contents, strict=True))
+
+
+def _hash_file(path: Path) -> str:
+    return blake2b(path.read_bytes(), digest_size=16).hexdigest()
 
 
 def write_data(dataset: Dataset, folder: Path) -> None:
