@@ -40,14 +40,23 @@ def main(args: argparse.Namespace) -> None:
         import_quietly(cfg.get("default_scope"))
     from mmlisa.data.checking import check_splits
 
-    number = 0
-    for split, size, problems in check_splits(cfg, args.split):
-        number += len(problems)
-        more = [f"{len(problems) - LISTED} more problems"] * (len(problems) > LISTED)
-        print(f"{split}: {size} samples", *problems[:LISTED], *more, sep=f"\n{split}: ", flush=True)
+    problems = samples = 0
+    unread = False
+    for checked in check_splits(cfg, args.split):
+        split, found = checked.split, checked.problems
+        problems, samples = problems + len(found), samples + checked.size
+        unread |= bool(checked.unread)
+        more = [f"{len(found) - LISTED} more problems"] * (len(found) > LISTED)
+        lines = [*found[:LISTED], *more, *checked.unread]
+        print(f"{split}: {checked.size} samples", *lines, sep=f"\n{split}: ", flush=True)
         if args.draw:
             from mmlisa.visualization.overlays import draw_samples
 
             draw_samples(cfg[f"{split}_dataloader"].dataset, args.draw, args.out_dir / f"{split}.png")
-    print(f"{number} problems" if number else "nothing wrong")
-    sys.exit(bool(number))
+    if problems:
+        print(f"{problems} problems")
+    elif samples:
+        print("nothing wrong in what was read" if unread else "nothing wrong")
+    else:
+        print("nothing was read: no data loader of these splits has samples")
+    sys.exit(bool(problems) or not samples)

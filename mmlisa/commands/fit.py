@@ -31,7 +31,8 @@ def parser() -> argparse.ArgumentParser:
     text = "train on images without an object (default: if they are at most as many as the others)"
     add("--background", choices=["auto", "on", "off"], default="auto", help=text)
     add("--work-dir", type=Path, help="where the results go (default: work_dirs/fit/NAME)")
-    add("--dry-run", action="store_true", help="stop after the config, and draw twelve images")
+    add("--dry-run", action="store_true", help="stop after the config and the drawing of twelve images")
+    add("--restart", action="store_true", help="remove the results of an earlier run in the work dir, and begin again")
     return arguments
 
 
@@ -55,4 +56,9 @@ def main(args: argparse.Namespace) -> None:
     from mmlisa.fit.run import Options, fit
 
     options = Options(**{name: getattr(args, name) for name in Options.__annotations__})
-    fit(options, args.work_dir or Path("work_dirs", "fit", Path(args.data).name), dry_run=args.dry_run)
+    fit(
+        options,
+        args.work_dir or Path("work_dirs", "fit", Path(args.data).name),
+        dry_run=args.dry_run,
+        restart=args.restart,
+    )

@@ -49,14 +49,18 @@ def main(args: argparse.Namespace) -> None:
     cfg = config.config_for_training(cfg, **{name: getattr(args, name) for name in names})
 
     from mmlisa.checkpoints import use_safe_loader
-    from mmlisa.data.checking import look_at_class_maps
+    from mmlisa.data.checking import look_at_class_maps, look_at_splits
     from mmlisa.training.runner import build_runner, train
 
     use_safe_loader()
     runner = build_runner(cfg, may_differ=args.may_differ, verbose=args.verbose)
     for line in look_at_class_maps(cfg):
         runner.logger.info(line)
-    for warning in (config.warn_of_random_backbone(cfg), config.warn_of_batch(cfg, runner.world_size)):
+    for warning in (
+        *look_at_splits(cfg),
+        config.warn_of_random_backbone(cfg),
+        config.warn_of_batch(cfg, runner.world_size),
+    ):
         if warning:
             runner.logger.warning(warning)
     train(runner)

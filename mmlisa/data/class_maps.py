@@ -65,11 +65,28 @@ def read(folder: Folder, found: tuple[dict[str, str], list[str], list[str]], tas
         )
     dataset.classes, labels, chosen = _choose_classes(folder, [sample.counts for sample in dataset.samples])
     dataset.notes += chosen
+    if not folder.class_names()[1]:
+        dataset.notes += _find_doubts([sample.counts for sample in dataset.samples])
     for sample in dataset.samples:
         sample.counts = Counter({labels[value]: count for value, count in sample.counts.items()})
         del sample.counts[UNKNOWN]
     dataset.values = None if is_plain and all(value == label for value, label in labels.items()) else labels
     return dataset
+
+
+def _find_doubts(maps: Sequence[Counter[int]]) -> list[str]:
+    """Return what class maps without names may be instead: masks of objects, or inverted masks."""
+    counts = sum(maps, Counter())
+    values = [value for value in sorted(counts) if value != UNKNOWN or len(counts) == 2]
+    of_maps = [each.keys() & {*values} for each in maps]
+    highest = {max(each, default=0) for each in of_maps}
+    if len(values) > 2 and len(highest) > 1 and all(each == {*range(len(each))} for each in of_maps):
+        what = f"each map holds the values from 0 to a number between {min(highest)} and {max(highest)}"
+        return [f"warning: {what}; if they count objects, these are no classes: write the class of each pixel"]
+    if len(values) == 2 and values[0] == 0 and 2 * counts[0] < counts.total():
+        share = f"the objects fill {1 - counts[0] / counts.total():.0%} of the pixels"
+        return [f"warning: {share}; are the maps inverted? 0 is the background"]
+    return []
 
 
 def load_values(path: Path) -> tuple[np.ndarray, bool]:

@@ -6,7 +6,7 @@ and rounds the outline.
 
 import math
 from bisect import bisect
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,7 +16,7 @@ import cv2
 import numpy as np
 from pycocotools import mask as coco
 
-from mmlisa.datasets.annotations import encode, find_misplaced, find_reason, is_polygon
+from mmlisa.datasets.annotations import encode, find_misplaced, find_reason, find_repeated, find_shrunk, is_polygon
 from mmlisa.errors import UserError
 
 from .folder import SPLITS, Folder, note_problems, split_of
@@ -39,6 +39,7 @@ class Sample:
     counts: Counter[int] = field(default_factory=Counter)  # number of pixels of each label in the class map
     label: int = -1  # index of the class in a classification
     digest: bytes = b""  # hash of the image file
+    thumbnail: bytes = b""  # see likeness.make_thumbnail
 
     def counted(self) -> list[dict[str, Any]]:
         """Return the objects that are not crowds."""
@@ -135,7 +136,9 @@ class Objects:
         split = split or self.splits.get(path, "" if self.splits else split_of(path))
         if (split, path) in self.samples:
             raise UserError(f"{self.folder.root / file}: {path} is annotated twice; keep one of both entries")
-        return self.samples.setdefault((split, path), Sample(path, split, facts.size, digest=facts.digest))
+        return self.samples.setdefault(
+            (split, path), Sample(path, split, facts.size, digest=facts.digest, thumbnail=facts.thumbnail)
+        )
 
     def add(
         self,
@@ -163,9 +166,22 @@ class Objects:
 
     def dataset(self, task: str, classes: list[str], unit: str = "images", **fields: Any) -> Dataset:
         """Return the data set of the images, with notes on those that are left out."""
+        if task == "classification":
+            self._drop_contradictions()
         samples = [*self.samples.values()]
         notes = note_problems(self.lost, len(samples) + len(self.lost), unit)
         return Dataset(self.folder.root, task, classes, samples, notes, **fields)
+
+    def _drop_contradictions(self) -> None:
+        """Remove the images that have several classes, as equal files."""
+        labels = defaultdict(set)
+        for sample in self.samples.values():
+            labels[sample.digest].add(sample.label)
+        for key, sample in [*self.samples.items()]:
+            if len(labels[sample.digest]) > 1:
+                del self.samples[key]
+                where = self.folder.root / sample.path
+                self.lost.append((where, "the same image has another class elsewhere; keep it in one"))
 
     def finish(self, classes: Iterable[str] = ()) -> Dataset:
         """Return the data set of the objects that a training can use; without ``classes``, their names are the classes."""
@@ -180,8 +196,11 @@ class Objects:
             else:
                 usable.append((sample, entry))
         dataset.notes += note_problems(self.bad, len(usable) + len(self.bad), "objects")
-        if doubts := find_misplaced([entry for _, entry in usable], [sample.size for sample, _ in usable]):
+        entries = [entry for _, entry in usable]
+        sizes = [sample.size for sample, _ in usable]
+        if doubts := find_misplaced(entries, sizes) + find_repeated(entries, [sample.path for sample, _ in usable]):
             raise UserError(f"{root}: {doubts[0]}")
+        dataset.notes += [f"warning: {doubt}" for doubt in find_shrunk(entries, sizes)]
         for sample, entry in usable:
             entry["category_id"] = 0 if entry["category_id"] == IGNORED else classes.index(entry["category_id"])
             if not has_masks:

@@ -25,6 +25,8 @@ from PIL import Image, ImageOps, UnidentifiedImageError
 from mmlisa.errors import UserError
 from mmlisa.runtime import IMAGE_SUFFIXES
 
+from .likeness import make_thumbnail
+
 SPLITS = ("train", "val", "test")
 SPLIT_WORDS = {"train": "train", "training": "train", "trainval": "train", "test": "test", "testing": "test"}
 SPLIT_WORDS |= dict.fromkeys(("val", "valid", "validation"), "val")
@@ -42,6 +44,7 @@ _PARSERS |= dict.fromkeys((".yaml", ".yml"), partial(yaml.load, Loader=yaml.Base
 _MOST_LEFT_OUT = 0.1  # share of images or annotations; more is an error of the whole folder
 _KINDS = 5  # most kinds of problems that are listed
 _ORIENTATION = 0x0112  # EXIF's tag
+TURNED = "EXIF turns or mirrors them in training, too; their annotations must fit the turned image"
 _FEWEST_LEVELS = 64  # grey levels of 16-bit images that the training sees; fewer mean 12 or 14 bits in 16
 
 
@@ -63,6 +66,7 @@ class Facts(NamedTuple):
     digest: bytes  # hash of the file
     levels: int  # number of its grey levels if the file has 16 bits, else 0
     notes: list[str]  # what the user should know about such images
+    thumbnail: bytes  # see likeness.make_thumbnail
 
 
 class Folder:
@@ -305,8 +309,8 @@ def examine_image(path: Path, stated: tuple[int, int] | None = None) -> Facts:
         array = None
     if array is None:
         raise UserError("OpenCV, which reads the images in training, cannot read it; save it as PNG or JPEG of 8 bits")
-    if orientation in (2, 3, 4):
-        notes.append("EXIF turns them upside down or mirrors them; their annotations must fit the turned image")
+    if orientation in range(2, 9):
+        notes.append(TURNED)
     if orientation != 1 and _distance(array, upright) > _distance(array, stored):
         raise UserError("EXIF turns it, but not in training; save it upright, without EXIF")
     if is_deep and (raw := mmcv.imfrombytes(content, "unchanged")).dtype == np.uint16:
@@ -315,7 +319,8 @@ def examine_image(path: Path, stated: tuple[int, int] | None = None) -> Facts:
             seen = f"{int(raw.max()).bit_length()} bits in 16, of which the training sees {levels} grey levels"
             raise UserError(f"it holds {seen}; convert it to 8 bits")
     check_size(array.shape[1::-1], stated)
-    return Facts(array.shape[1::-1], blake2b(content, digest_size=16).digest(), levels, notes)
+    digest = blake2b(content, digest_size=16).digest()
+    return Facts(array.shape[1::-1], digest, levels, notes, make_thumbnail(array))
 
 
 def check_size(size: tuple[int, int], stated: tuple[int, int] | None) -> None:

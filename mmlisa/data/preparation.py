@@ -8,6 +8,8 @@ import json
 import re
 from collections import Counter
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from hashlib import blake2b
 from pathlib import Path, PurePosixPath
 from types import ModuleType
 from typing import Any
@@ -20,11 +22,14 @@ from mmlisa.errors import UserError
 
 from . import class_folders, class_maps, coco, labelme, voc, yolo
 from .dataset import Dataset, Sample, check_number_of_labels, draw_map, draw_maps
-from .folder import SPLITS, Evidence, Folder, note_problems, read_bytes
+from .folder import SPLITS, TURNED, Evidence, Folder, note_problems, read_bytes
+from .likeness import find_copies, find_cut_videos
 
 FORMATS = (coco, yolo, voc, labelme, class_maps, class_folders)
 TASKS = ("detection", "segmentation", "classification")
 EXPECTED = "\n  ".join([" Expected one of:", *(module.LAYOUT for module in FORMATS)])
+_MOST_CUTS = 0.1  # neighbouring frames of a video in two splits, per image of the validation
+_TEXTS = (".json", ".txt", ".xml", ".yaml", ".yml", ".data", ".names", ".labels", ".npy")  # of annotations
 _EVERY = 5  # one image of so many is for validation
 
 
@@ -38,12 +43,17 @@ def prepare_data(root: str | Path, task: str = "", ignore: Sequence[int] = (), b
     if not dataset.split("val"):
         dataset.facts.append(split(dataset))
     train = dataset.split("train")
-    digests = {sample.digest for sample in train}
     for name in ("val", "test"):
         samples = dataset.split(name)
-        if repeated := [sample for sample in samples if sample.digest in digests]:
-            text = f"{len(repeated)} of the {len(samples)} images of {name} are in train, too; keep each in one split"
-            dataset.notes.append(f"warning: {dataset.root / repeated[0].path}: {text}")
+        if repeated := find_copies(samples, train):
+            text = f"{len(repeated)} of the {len(samples)} images of {name} are in train, too, or were saved again"
+            where = dataset.root / samples[repeated[0]].path
+            dataset.notes.append(f"warning: {where}: {text}; keep each in one split")
+    cuts = find_cut_videos(dataset.samples)
+    if len(cuts) > _MOST_CUTS * len(dataset.split("val")):
+        first, second = (f"{frame.path} in {frame.split}" for frame in cuts[0])
+        text = f"frames of one video are in several splits, such as {first} and {second}"
+        dataset.notes.append(f"warning: {text}; split by video, or the validation measures what was memorised")
     empty = [sample for sample in train if not sample.objects] if dataset.task == "detection" else []
     if empty:
         keep = background == "on" or (background == "auto" and 2 * len(empty) <= len(train))
@@ -98,6 +108,8 @@ def read(root: str | Path, task: str = "", ignore: Sequence[int] = ()) -> Datase
         span = f"{min(levels)} to {max(levels)}"
         dataset.facts.append(f"{len(levels)} images of 16 bits, of which the training sees {span} levels")
     kinds = Counter(note for each in seen for note in each.notes)
+    if dataset.task == "classification":
+        del kinds[TURNED]  # a class has no place
     dataset.notes += [f"{number} of {len(seen)} images: {note}" for note, number in kinds.items()]
     for stated, path in folder.moved[:1]:
         others = f"{len(folder.moved)} images lie in other places than stated"
@@ -150,6 +162,19 @@ def split(dataset: Dataset) -> str:
             sample.split = "val" if number % _EVERY == 1 else "train"  # with two images, the second validates
     train, val = (len(dataset.split(name)) for name in ("train", "val"))
     return f"splits: {train} images for training and {val} for validation, drawn with seed 0"
+
+
+def hash_files(root: str | Path) -> dict[str, str]:
+    """Return a hash of each image and each file of annotations of a folder, by its path in the folder."""
+    folder = Folder(root)
+    paths = [*folder.images, *folder.files(*_TEXTS)]
+    with ThreadPoolExecutor() as pool:
+        contents = pool.map(lambda path: _hash_file(folder.root / path), paths)
+        return dict(zip(paths, contents, strict=True))
+
+
+def _hash_file(path: Path) -> str:
+    return blake2b(path.read_bytes(), digest_size=16).hexdigest()
 
 
 def write_data(dataset: Dataset, folder: Path) -> None:

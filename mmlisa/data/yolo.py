@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from mmlisa.datasets.annotations import check_fractions
 from mmlisa.errors import UserError
 
 from .dataset import Dataset, Objects, Sample
@@ -50,12 +51,14 @@ def read(folder: Folder, found: tuple[str, dict[str, Any], Labels], task: str) -
     places = set(map(posixpath.dirname, pairs))
     alone = [folder.root / path for path, images in labels.items() if not images]
     objects.lost += [(path, "no image belongs to this file") for path in alone]
-    classes, lengths = list(names.values()), []
+    classes, lengths, boxes, bare = list(names.values()), [], [], []
     for image in folder.images:
         label = pairs.get(image, "")
         if not label and posixpath.dirname(image) not in places and image not in objects.splits:
             continue
         sample = objects.add_image(image, image)
+        if not label:
+            bare.append(folder.root / image)
         if label and not file:
             names = dict(enumerate(folder.class_names(label)[1]))
             classes += names.values()
@@ -63,10 +66,15 @@ def read(folder: Folder, found: tuple[str, dict[str, Any], Labels], task: str) -
             where, words = f"{folder.root / label}, line {number}", line.split()
             try:
                 if words and sample:
-                    _add_line(objects, sample, where, words[:last], names)
+                    numbers = _add_line(objects, sample, where, words[:last], names)
                     lengths.append(len(words) - 1)
+                    boxes += [numbers] if len(numbers) == 4 else []
             except UserError as error:
                 objects.bad.append((where, str(error)))
+    folder.notes += check_fractions(np.reshape(boxes, (-1, 4)), folder.root)
+    if bare:
+        text = f"{len(bare)} images have no label file, the first {bare[0]}"
+        folder.notes.append(f"{text}; if they show objects, add the files, and else empty ones")
     if not last and len(lengths) > 9 and set(lengths) == {lengths[0]} and lengths[0] > 8:
         hint = "taken for outlines; if they are a box and keypoints, add kpt_shape to data.yaml"
         folder.notes.append(f"warning: all lines have {lengths[0]} numbers, {hint}")
@@ -148,8 +156,8 @@ def _resolve(folder: Folder, file: str, base: str, entry: str) -> list[str]:
     return []
 
 
-def _add_line(objects: Objects, sample: Sample, where: str, words: list[str], names: Mapping[int, str]) -> None:
-    """Add the object of a line: the class, and a box or a polygon in fractions of the image's sides."""
+def _add_line(objects: Objects, sample: Sample, where: str, words: list[str], names: Mapping[int, str]) -> list[float]:
+    """Add the object of a line: the class, and a box or a polygon in fractions of the image's sides; return the fractions."""
     try:
         category, *numbers = map(float, words)
     except ValueError:
@@ -168,3 +176,4 @@ def _add_line(objects: Objects, sample: Sample, where: str, words: list[str], na
         raise UserError(f"{len(numbers)} numbers after the class; a box has 4, a polygon three or more points (x, y)")
     values = (np.clip(points, 0, 1) * sample.size).ravel().tolist()
     objects.add(sample, where, names[category], *((None, [values]) if is_polygon else (values,)))
+    return numbers

@@ -1,6 +1,7 @@
 """Checks of COCO annotations for mistakes that a training hides: boxes, masks and categories that cannot be right."""
 
 import math
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -11,8 +12,13 @@ from mmlisa.errors import UserError
 from mmlisa.runtime.predictions import decode_counts
 
 _MOST_OUTSIDE = 0.1  # share of boxes that reach outside their image; more than that means another box format
+_FEW_OUTSIDE = 0.01  # share of boxes that do so, or fit no other format, by mistakes of the annotators
+_ROUNDED = 0.01  # by which YOLO's programs leave the image, as a share of its sides
+_TWINS = 0.9  # intersection over union of two annotations of one object
+_CHANCE = 2  # twins that are objects of their own
+_FEWEST_BOXES = 50  # from which their places can be judged
 _LEAST_OVERLAP = 0.5  # intersection over union of a box and its mask's; less means another place
-_LOOKED_AT = 1000  # masks of a file that are compared with their boxes
+_LOOKED_AT = 1000  # masks of a file that are compared with their boxes, and images with repeated objects
 
 
 def find_bad_annotations(content: Mapping[str, Any], with_mask: bool = True) -> dict[Any, str]:
@@ -50,10 +56,13 @@ def find_bad_annotations(content: Mapping[str, Any], with_mask: bool = True) -> 
 def find_misplaced(entries: Sequence[Mapping[str, Any]], sizes: Sequence[tuple[float, float]]) -> list[str]:
     """Return sentences if many objects lie outside their images (width, height), or their masks elsewhere than their boxes."""
     pairs, doubts = list(zip(entries, sizes, strict=True)), []
-    boxes = [(*entry["bbox"], *size) for entry, size in pairs]
-    outside = sum(x + w > width + 1 or y + h > height + 1 for x, y, w, h, width, height in boxes)
-    if outside > _MOST_OUTSIDE * len(entries):
-        remedy = "if they are (x1, y1, x2, y2), write them as (x, y, width, height)"
+    boxes, images = _stack(entries, sizes)
+    outside = np.count_nonzero((boxes[:, :2] + boxes[:, 2:] > images + 1).any(1))
+    # Centres of small objects: few boxes leave the image, and none would with its centre there.
+    are_centres = outside > 1 and outside > _FEW_OUTSIDE * len(entries) and not _leaves(boxes, images).any()
+    if outside > _MOST_OUTSIDE * len(entries) or are_centres:
+        kind = "(centre x, centre y, width, height)" if are_centres else "(x1, y1, x2, y2)"
+        remedy = f"if they are {kind}, write them as (x, y, width, height)"
         doubts.append(f"{outside} of {len(entries)} boxes reach outside their image; {remedy}")
     pairs = [(entry, size) for entry, size in pairs if entry.get("segmentation")]
     masks = [entry for entry, size in pairs[:: 1 + len(pairs) // _LOOKED_AT] if not find_reason(entry, size, True)]
@@ -63,6 +72,66 @@ def find_misplaced(entries: Sequence[Mapping[str, Any]], sizes: Sequence[tuple[f
         question = "are x and y exchanged, or is the image's size wrong?"
         doubts.append(f"{apart} of {len(masks)} masks lie elsewhere than their boxes; {question}")
     return doubts
+
+
+def check_fractions(boxes: np.ndarray, where: object) -> list[str]:
+    """Refuse YOLO's boxes ``[N, 4]`` of the folder ``where`` if some leave the image, and nearly none would as other numbers.
+
+    Returns:
+        A note if many boxes leave the image, whatever their numbers mean: centre, width and height in fractions, or others.
+    """
+    outside = np.count_nonzero(_leaves(boxes, np.ones(2), tolerance=_ROUNDED))
+    if outside < 2 or outside <= _FEW_OUTSIDE * len(boxes):
+        return []
+    found = f"{outside} of {len(boxes)} boxes reach outside their image"
+    first, second = boxes[:, :2], boxes[:, 2:]
+    fitting = {
+        "x1 y1 x2 y2": (second > first).all(1),
+        "left top width height": (first + second <= 1 + _ROUNDED).all(1),
+    }
+    for kind, fits in fitting.items():
+        if np.count_nonzero(~fits) <= _FEW_OUTSIDE * len(boxes):
+            written = "write them as centre x, centre y, width and height"
+            raise UserError(f"{where}: {found}; they fit as {kind}: {written}")
+    return [f"{found} and are cut at its sides"] if outside > _MOST_OUTSIDE * len(boxes) else []
+
+
+def find_repeated(entries: Sequence[Mapping[str, Any]], images: Sequence[Any]) -> list[str]:
+    """Return a sentence if many objects have a twin: another of the same class in the same place of the same image."""
+    by_class = defaultdict(list)
+    for entry, image in zip(entries, images, strict=True):
+        by_class[image, entry["category_id"]].append(list(entry["bbox"]))
+    groups = [*by_class.values()]
+    groups = groups[:: 1 + len(groups) // _LOOKED_AT]
+    pairs = [coco.iou(boxes, boxes, [0] * len(boxes)) for boxes in groups]
+    twins = sum(np.count_nonzero(np.triu(overlaps, 1).max(0) > _TWINS) for overlaps in pairs)
+    if twins <= max(_CHANCE, _MOST_OUTSIDE * sum(map(len, groups))):
+        return []
+    where = f"{twins} of {sum(map(len, groups))} objects"
+    return [f"{where} are annotated twice, in the same place with the same class; remove one of each two"]
+
+
+def find_shrunk(entries: Sequence[Mapping[str, Any]], sizes: Sequence[tuple[float, float]]) -> list[str]:
+    """Return a sentence if the objects fill the upper left quarter of their images (width, height), and no other."""
+    if len(entries) < _FEWEST_BOXES:
+        return []
+    boxes, images = _stack(entries, sizes)
+    near, far = (boxes[:, :2] / images).min(0), ((boxes[:, :2] + boxes[:, 2:]) / images).max(0)
+    if (near > 0.05).any() or (far < 0.45).any() or (far > 0.505).any():
+        return []
+    return ["all objects lie in the upper left quarter of the images; were they annotated at half of the size?"]
+
+
+def _stack(entries: Sequence[Mapping[str, Any]], sizes: Sequence[tuple[float, float]]) -> tuple[np.ndarray, np.ndarray]:
+    """Return boxes ``[N, 4]`` and the sizes of their images ``[N, 2]``."""
+    boxes = np.array([entry["bbox"] for entry in entries], np.float64)
+    return boxes.reshape(-1, 4), np.array(sizes, np.float64).reshape(-1, 2)
+
+
+def _leaves(boxes: np.ndarray, images: np.ndarray, tolerance: float = 1) -> np.ndarray:
+    """Return which boxes ``[N, 4]``, taken as centre and size, leave their images (width, height)."""
+    half = boxes[:, 2:] / 2
+    return ((boxes[:, :2] < half - tolerance) | (boxes[:, :2] + half > images + tolerance)).any(1)
 
 
 def find_reason(entry: Mapping[str, Any], size: tuple[float, float], with_mask: bool) -> str:

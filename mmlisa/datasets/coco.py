@@ -16,7 +16,7 @@ from mmlisa.errors import UserError
 from mmlisa.registry import DATASETS, TRANSFORMS
 from mmlisa.runtime.predictions import decode_part, encode_mask
 
-from .annotations import encode, find_bad_annotations, find_misplaced
+from .annotations import encode, find_bad_annotations, find_misplaced, find_repeated, find_shrunk
 from .demo import CLASSES, PALETTE, Generated
 
 
@@ -47,7 +47,11 @@ class CocoDataset(_CocoDataset):
         usable = [entry for entry in content["annotations"] if entry["id"] not in bad]
         sizes = {image["id"]: (image["width"], image["height"]) for image in content["images"]}
         self.problems = [f"annotation {number}: {reason}" for number, reason in bad.items()]
-        self.problems += find_misplaced(usable, [sizes[entry["image_id"]] for entry in usable])
+        images = [entry["image_id"] for entry in usable]
+        of_images = [sizes[image] for image in images]
+        self.problems += (
+            find_misplaced(usable, of_images) + find_repeated(usable, images) + find_shrunk(usable, of_images)
+        )
         if any(entry["id"] == 0 for entry in usable):
             never = "mmdet's CocoMetric counts the annotation with id 0 as never found; take mmlisa.CocoMetric"
             self.problems.append(never)

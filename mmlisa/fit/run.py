@@ -19,7 +19,7 @@ from mmengine.config import Config
 from mmengine.registry import init_default_scope
 
 from mmlisa.checkpoints import write_file, writing_whole
-from mmlisa.data.preparation import prepare_data, write_data
+from mmlisa.data.preparation import hash_files, prepare_data, write_data
 from mmlisa.errors import UserError
 
 from .plan import Options, make_plan, write_configs
@@ -29,28 +29,49 @@ _METRICS = {"coco/bbox_mAP": "box AP", "coco/segm_mAP": "mask AP", "mIoU": "mIoU
 _BOX_METRICS = {"mAP": "AP", "mAP_50": "AP50", "mAP_s": "small", "mAP_m": "medium", "mAP_l": "large"}
 
 
-def fit(options: Options, folder: Path, *, dry_run: bool = False) -> None:
+# What a run writes; it is removed before another one begins.
+_RESULTS = (
+    *(
+        "data",
+        "data_hashes.json",
+        "options.json",
+        "config.py",
+        "plain.py",
+        "samples.png",
+        "train",
+        "model.pth",
+        "comparison",
+    ),
+    *("comparison.json", "model.onnx", "export.txt", "export.json", "test", "report.html"),
+)
+_SHOWN = 3  # changed files in a message
+
+
+def fit(options: Options, folder: Path, *, dry_run: bool = False, restart: bool = False) -> None:
     """Run the steps whose results are missing: ``config.py``, ``model.pth``, ``model.onnx`` and ``report.html`` in ``folder``.
 
-    A model that cannot be exported is a note in the report. ``dry_run`` stops after the config and ``samples.png``, twelve images
-    with their annotations.
+    A model that cannot be exported is a note in the report. ``samples.png`` shows twelve images with their annotations.
+    ``dry_run`` stops after it; ``restart`` removes the results of an earlier run first.
 
     Raises:
-        UserError, OSError: the data cannot be used, or the folder holds a run with other options.
+        UserError, OSError: the data cannot be used, or the folder holds a run with other options or of other data.
         ChildProcessError: a step failed.
     """
     folder, data = folder.absolute(), Path(options.data).absolute()
     if folder.is_relative_to(data):
         raise UserError(f"--work-dir {str(folder)!r} is inside of the data; name another folder")
+    if restart and (folder / "options.json").exists():
+        _remove_results(folder)
+    print(f"{folder / 'samples.png'} shows twelve images with their annotations, as they are read", flush=True)
     if not (folder / "config.py").exists():
         _configure(options, folder)
     else:
-        before, now = json.loads((folder / "options.json").read_text()), json.loads(json.dumps(asdict(options)))
-        if changed := [f"{key} {before.get(key)!r}, now {now[key]!r}" for key in now if before.get(key) != now[key]]:
-            raise UserError(f"{folder} holds a run with other options ({', '.join(changed)}); name another --work-dir")
+        _check_run(options, folder)
         print(f"continues the run in {folder}")
+    if dry_run or not (folder / "samples.png").exists():
+        _draw(folder)
     if dry_run:
-        return _draw(folder)
+        return
     if not (folder / "model.pth").exists():
         _train(folder)
     if (folder / "plain.py").exists() and not (folder / "comparison.json").exists():
@@ -63,12 +84,42 @@ def fit(options: Options, folder: Path, *, dry_run: bool = False) -> None:
     print("Next:", *(f"  {line}" for line in _next_commands(folder).values()), sep="\n")
 
 
+def _remove_results(folder: Path) -> None:
+    for path in (folder / name for name in _RESULTS):
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        else:
+            path.unlink(missing_ok=True)
+
+
+def _check_run(options: Options, folder: Path) -> None:
+    """Refuse to continue a run with other options, or of data that changed since."""
+    remedy = "name another --work-dir, or begin again with --restart"
+    before, now = json.loads((folder / "options.json").read_text()), json.loads(json.dumps(asdict(options)))
+    if changed := [f"{key} {before.get(key)!r}, now {now[key]!r}" for key in now if before.get(key) != now[key]]:
+        raise UserError(f"{folder} holds a run with other options ({', '.join(changed)}); {remedy}")
+    if not (folder / "data_hashes.json").exists():
+        print("warning: this run does not state its data, so that a change of them is not noticed")
+        return
+    before, now = json.loads((folder / "data_hashes.json").read_text()), hash_files(options.data)
+    changed = [f"{path} is new" for path in sorted(now.keys() - before.keys())]
+    changed += [f"{path} is missing" for path in sorted(before.keys() - now.keys())]
+    changed += [f"{path} changed" for path in sorted(now.keys() & before.keys()) if now[path] != before[path]]
+    if changed:
+        listed = "; ".join(changed[:_SHOWN])
+        raise UserError(
+            f"{len(changed)} files of {options.data} changed since the run in {folder} ({listed}); {remedy}"
+        )
+
+
 def _configure(options: Options, folder: Path) -> None:
     """Read the data, and write the annotations, the notes about them and, at last, the config."""
+    hashes = hash_files(options.data)  # a change during the run is noticed by the next one
     dataset = prepare_data(options.data, options.task, options.ignore, options.background)
     plan = make_plan(dataset, options, torch.cuda.is_available())
     print(*dataset.summary(), sep="\n", flush=True)
     write_data(dataset, folder / "data")
+    write_file(folder / "data_hashes.json", json.dumps(hashes, indent=1))
     write_file(folder / "options.json", json.dumps(asdict(options), indent=1))
     for name, text in write_configs(plan, dataset, folder).items():
         print(text, flush=True)

@@ -41,13 +41,23 @@ def type_name(cfg: Mapping[str, Any]) -> str:
     return value.__name__ if isinstance(value, type) else str(value).rpartition(".")[2]
 
 
-def innermost_dataset(cfg: Config, split: str) -> ConfigDict:
-    """Return the data set of a split without wrappers, the first of a ``ConcatDataset``; empty if there is no such loader."""
+def innermost_datasets(cfg: Config, split: str) -> list[ConfigDict]:
+    """Return the data sets of a split without wrappers, all of a ``ConcatDataset``; none if there is no such loader."""
     loader = cfg.get(f"{split}_dataloader")
-    dataset = (loader.get("dataset") if isinstance(loader, Mapping) else None) or ConfigDict()
-    while isinstance(inner := dataset.get("dataset", (dataset.get("datasets") or [None])[0]), Mapping):
-        dataset = inner
-    return dataset
+    wrapped, found = [loader.get("dataset") if isinstance(loader, Mapping) else None], []
+    while wrapped:
+        dataset = wrapped.pop(0)
+        inner = dataset and (dataset.get("datasets") or [dataset.get("dataset")])
+        if inner and isinstance(inner[0], Mapping):
+            wrapped = [*inner, *wrapped]
+        elif dataset:
+            found.append(dataset)
+    return found
+
+
+def innermost_dataset(cfg: Config, split: str) -> ConfigDict:
+    """Return the first data set of a split without wrappers; empty if there is no such loader."""
+    return next(iter(innermost_datasets(cfg, split)), ConfigDict())
 
 
 def find_metainfo(dataset: Mapping[str, Any]) -> dict[str, Any]:
@@ -136,8 +146,7 @@ def check_data(cfg: Config, *splits: str) -> None:
 
     Data sets that generate their data and those of another storage are not checked.
     """
-    for split in splits:
-        dataset = innermost_dataset(cfg, split)
+    for split, dataset in ((name, each) for name in splits for each in innermost_datasets(cfg, name)):
         if type_name(dataset).startswith("Demo") or dataset.get("backend_args"):
             continue
         folder, prefix = dataset.get("data_root") or "", dataset.get("data_prefix") or {}

@@ -4,9 +4,10 @@ import cv2
 import numpy as np
 import pytest
 from mmengine.config import Config
+from mmengine.dataset import BaseDataset
 
 from helpers.coco import coco, dataset_cfg
-from mmlisa.data.checking import check_splits, look_at_class_maps
+from mmlisa.data.checking import check_splits, look_at_class_maps, look_at_splits
 
 
 def picture(path, seed=0):
@@ -17,7 +18,7 @@ def picture(path, seed=0):
 def problems_of(scope, **datasets):
     """The problems of each split."""
     loaders = {f"{split}_dataloader": dict(dataset=dataset) for split, dataset in datasets.items()}
-    return {split: found for split, _, found in check_splits(Config(dict(default_scope=scope, **loaders)))}
+    return {each.split: each.problems for each in check_splits(Config(dict(default_scope=scope, **loaders)))}
 
 
 @pytest.mark.parametrize("kind", ["mmlisa.CocoDataset", "CocoDataset"])
@@ -91,9 +92,8 @@ def look(scope="mmseg", **datasets):
         (dict(value=2), {}, r"train/maps/1\.png holds the labels \[2\], but train_dataloader\.dataset names 2 classes"),
         ({}, dict(value=7), r"val/maps/1\.png holds the labels \[7\], but val_dataloader"),
         (dict(value=2, reduce_zero_label=True), dict(value=2, reduce_zero_label=True), None),
-        (dict(value=2, reduce_zero_label=True), {}, r"reduce_zero_label=True, val_dataloader\.dataset False"),
+        (dict(value=2, reduce_zero_label=True), {}, r"reduce_zero_label=True, val_dataloader\.dataset has .*=False"),
         (dict(suffix=".jpg"), {}, r"train/images' ends in img_suffix='\.jpg'; it holds files that end in \.png"),
-        (dict(value=7, classes=()), {}, None),
     ],
 )
 def test_class_maps_are_looked_at_before_a_training(tmp_path, train, val, message):
@@ -116,10 +116,93 @@ def test_labels_that_other_steps_may_change_are_not_judged(tmp_path):
     pytest.importorskip("mmseg")
     dataset = class_maps(tmp_path, value=7)
     dataset["pipeline"].append(str.lower)  # a step of another package
-    assert look(train=dataset) == []
+    assert look(train=dataset) == [
+        "the class maps of train were not judged: steps of another package may change the labels"
+    ]
+    nameless = class_maps(tmp_path, value=7, classes=())
+    assert look(train=nameless) == ["the class maps of train were not judged: the data set names no classes"]
     dataset["pipeline"].pop()
     with pytest.raises(ValueError, match="holds the labels"):
         look(train=dataset)
+
+
+def test_the_class_maps_of_all_data_sets_are_looked_at(tmp_path):
+    pytest.importorskip("mmseg")
+    parts = [class_maps(tmp_path / "a"), class_maps(tmp_path / "b", value=7)]
+    with pytest.raises(ValueError, match=r"b/maps/1\.png holds the labels"):
+        look(train=dict(type="ConcatDataset", datasets=parts))
+
+
+def folders_of_classes(tmp_path, scope="mmpretrain", **splits):
+    """Data sets of class folders, for each split one or, concatenated, several."""
+    found = {}
+    for split, names in splits.items():
+        parts = [dict(type="CustomDataset", data_root=str(tmp_path), data_prefix=name) for name in names]
+        found[split] = parts[0] if len(parts) == 1 else dict(type="ConcatDataset", datasets=parts)
+    return found
+
+
+def test_all_data_sets_of_a_loader_are_read(tmp_path):
+    pytest.importorskip("mmpretrain")
+    for seed, path in enumerate(("one/cat", "one/dog", "two/cat", "two/dog", "val/cat", "val/dog")):
+        picture(tmp_path / path / "a.png", seed)
+    datasets = folders_of_classes(tmp_path, train=["one", "two"], val=["val"])
+    assert problems_of("mmpretrain", **datasets) == {"train": [], "val": []}
+    (tmp_path / "two" / "dog" / "a.png").write_bytes(b"no image")
+    wrapped = dict(type="RepeatDataset", times=2, dataset=datasets["train"])
+    (problem,) = problems_of("mmpretrain", train=wrapped)["train"]
+    assert "two/dog/a.png" in problem
+
+
+def test_validation_data_that_are_the_trainings(tmp_path):
+    """The same data set with another pipeline, or files that were saved again."""
+    pytest.importorskip("mmpretrain")
+    for seed, path in enumerate(("train/cat", "train/dog")):
+        picture(tmp_path / path / "a.png", seed)
+        image = cv2.imread(str(tmp_path / path / "a.png"))
+        (tmp_path / path.replace("train", "again")).mkdir(parents=True)
+        cv2.imwrite(str(tmp_path / path.replace("train", "again") / "b.jpg"), image)
+    datasets = folders_of_classes(tmp_path, train=["train"], val=["train"], test=["again"])
+    datasets["val"]["pipeline"] = [dict(type="LoadImageFromFile")]
+    found = problems_of("mmpretrain", **datasets)
+    shared = f"all 2 images are in the training data, the first {tmp_path}"
+    assert found["train"] == []
+    assert found["val"] == [
+        "val_dataloader reads a data set of train_dataloader; it needs other data",
+        f"{shared}/train/cat/a.png",
+    ]
+    assert found["test"] == [f"{shared}/again/cat/b.jpg"]
+    cfg = Config({f"{split}_dataloader": dict(dataset=dataset) for split, dataset in datasets.items()})
+    assert ["val_dataloader reads" in line for line in look_at_splits(cfg)] == [True]
+
+
+def test_what_was_not_read_is_said(tmp_path):
+    pytest.importorskip("mmpretrain")
+    for seed, name in enumerate(("cat", "dog")):
+        picture(tmp_path / "val" / name / "a.png", seed)
+    loader = dict(dataset=folders_of_classes(tmp_path, val=["val"])["val"])
+    cfg = Config(dict(default_scope="mmpretrain", train_dataloader=loader, val_dataloader=loader))
+    (checked,) = check_splits(cfg, ["val"])
+    assert (checked.problems, checked.unread) == ([], ["its images are not compared with those of train"])
+
+
+def test_annotations_that_are_not_judged_are_counted(tmp_path):
+    picture(tmp_path / "a.png")
+    (tmp_path / "a.json").write_text('{"metainfo": {}, "data_list": [{"img_path": "a.png"}]}')
+    dataset = dict(type=BaseDataset, ann_file=str(tmp_path / "a.json"), data_prefix=dict(img_path=str(tmp_path)))
+    (checked,) = check_splits(Config(dict(default_scope="mmengine", train_dataloader=dict(dataset=dataset))))
+    assert checked.unread == ["1 samples have annotations that were not judged (BaseDataset)"]
+
+
+def test_labels_without_a_class(tmp_path):
+    pytest.importorskip("mmpretrain")
+    picture(tmp_path / "a.png")
+    (tmp_path / "a.txt").write_text("a.png 2")
+    dataset = dict(
+        type="CustomDataset", ann_file=str(tmp_path / "a.txt"), data_prefix=str(tmp_path), classes=["x", "y"]
+    )
+    (problem,) = problems_of("mmpretrain", train=dataset)["train"]
+    assert "the label 2, but there are 2 classes" in problem
 
 
 def test_check_data_names_the_suffix_that_no_image_has(tmp_path):

@@ -69,7 +69,9 @@ def test_yolo_polygons_and_keypoints(tmp_path):
     dataset = read(tmp_path)
     assert dataset.samples[0].objects[0]["segmentation"] == [[16, 12, 32, 12, 32, 36]]
     assert objects(dataset) == [("dog", [16, 12, 16, 24])]
-    (tmp_path / "labels" / "000.txt").write_text("1 0.5 0.5 0.25 0.5 0.4 0.6 0.5 0.6 0.45 0.5\n" * 10)
+    (tmp_path / "labels" / "000.txt").write_text(
+        "".join(f"1 0.5 0.5 0.25 0.5 0.4 0.6 0.5 0.6 0.45 0.{digit}\n" for digit in range(10))
+    )
     (tmp_path / "labels" / "001.txt").unlink()
     assert noted("add kpt_shape", read(tmp_path))
     file.write_text(yaml.safe_dump({"names": {0: "cat", 1: "dog"}, "kpt_shape": [1, 2]}))
@@ -395,13 +397,19 @@ def test_class_folders(tmp_path):
     refuses(r"'dog' has no images in train", tmp_path / "split")
 
 
+def write_pairs(images, folder):
+    """Other images with the names of a folder's."""
+    for image, other in zip(sorted(images.iterdir()), folders.write_images(folder, 6, seed=9), strict=True):
+        (folder / other).rename(folder / image.name)
+
+
 @pytest.mark.parametrize(
     ("change", "doubt"),
     [
         (lambda root: (root / "labels.csv").touch(), r"labels\.csv"),
         (lambda root: (root / "dog").rename(root / "masks"), "masks"),
         (lambda root: (root / "dog").rename(root / "freight-train"), "freight-train"),
-        (lambda root: shutil.copytree(root / "dog", root / "Ground Truth"), "Ground Truth|dog"),
+        (lambda root: write_pairs(root / "dog", root / "Ground Truth"), "Ground Truth|dog"),
         (lambda root: (root / "dog").rename(root / "cat" / "siamese"), "folder of a folder"),
     ],
 )
@@ -463,3 +471,76 @@ def test_images_inside_of_labelmes_files(tmp_path):
     for split in ("train", "val"):
         for image in json.loads((tmp_path / "out" / f"{split}.json").read_text())["images"]:
             assert Image.open(tmp_path / image["file_name"]).size == folders.SIZE
+
+
+def as_corners(x, y, w, h):
+    return x - w / 2, y - h / 2, x + w / 2, y + h / 2
+
+
+def as_top_left(x, y, w, h):
+    return x - w / 2, y - h / 2, w, h
+
+
+def as_part_of_a_box(x, y, w, h):
+    """A box of an object that the lower side of the image cuts."""
+    return x, 0.9, w, 0.3
+
+
+@pytest.mark.parametrize(
+    ("change", "named"), [(as_corners, "x1 y1 x2 y2"), (as_top_left, "left top width height"), (as_part_of_a_box, "")]
+)
+def test_yolo_boxes_in_another_format(tmp_path, change, named):
+    """They are refused if they fit as something else; boxes that only leave the image are cut."""
+    folders.write_yolo(tmp_path)
+    for file in (tmp_path / "labels").iterdir():
+        lines = [[float(word) for word in line.split()] for line in file.read_text().splitlines()]
+        lines = [(int(label), *change(*(min(number, 1) for number in box))) for label, *box in lines]
+        file.write_text("\n".join(" ".join(map(str, line)) for line in lines))
+    if named:
+        refuses(f"boxes reach outside their image; they fit as {named}", tmp_path)
+    else:
+        assert noted("24 of 24 boxes reach outside their image and are cut", read(tmp_path))
+
+
+def test_label_files_that_are_missing_are_named(tmp_path):
+    folders.write_yolo(tmp_path)
+    (tmp_path / "labels" / "003.txt").unlink()
+    (tmp_path / "labels" / "004.txt").write_text("")
+    assert noted(r"1 images have no label file, the first .*images/003\.jpg", read(tmp_path))
+
+
+def write_values(root, *values):
+    """Class maps of a row for each value."""
+    folders.write_maps(root, len(values))
+    for file, each in zip(sorted((root / "masks").iterdir()), values, strict=True):
+        rows = np.resize(np.repeat(np.uint8(each), 3), folders.SIZE[1])
+        Image.fromarray(np.repeat(rows[:, None], folders.SIZE[0], 1)).save(file)
+
+
+@pytest.mark.parametrize(
+    ("values", "names", "doubt"),
+    [
+        ([[0, 1], [0, 1, 2, 3], [0, 1, 2]], "", "if they count objects"),
+        ([[0, 1], [0, 1, 2, 3], [0, 1, 2]], "a\nb\nc\nd", None),
+        ([[0, 2], [0, 1, 2, 3], [0, 1, 2]], "", None),
+        ([[0, 255, 255], [255]], "", "are the maps inverted"),
+        ([[1, 1, 1, 0], [1]], "", "are the maps inverted"),
+        ([[0, 0, 255], [0]], "", None),
+    ],
+)
+def test_doubts_about_class_maps_without_names(tmp_path, values, names, doubt):
+    write_values(tmp_path, *values)
+    if names:
+        (tmp_path / "classes.txt").write_text(names)
+    assert noted(doubt or "^warning", read(tmp_path)) == bool(doubt)
+
+
+def test_an_image_in_two_folders_of_classes(tmp_path):
+    folders.write_classes(tmp_path, 12)
+    shutil.copy(tmp_path / "cat" / "cat_000.jpg", tmp_path / "dog")
+    dataset = read(tmp_path)
+    assert len(dataset.samples) == 35
+    assert noted(r"2 of 37 images, the first .*cat_000\.jpg: the same image has another class", dataset)
+    for number in (1, 2, 3):
+        shutil.copy(tmp_path / "cat" / f"cat_00{number}.jpg", tmp_path / "dog")
+    refuses(r"8 of 40 images cannot be used", tmp_path)

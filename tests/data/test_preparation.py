@@ -3,6 +3,7 @@
 import shutil
 from pathlib import Path
 
+import cv2
 import numpy as np
 import pytest
 from PIL import Image
@@ -169,3 +170,23 @@ def test_a_tenth_of_the_files_may_be_broken(tmp_path):
     assert noted("1 of 12 JSON, XML and YAML files", read(tmp_path))
     (tmp_path / "001.json").write_text("")
     refuses(r"000\.json: it cannot be read.*2 of 12", tmp_path)
+
+
+def test_copies_in_the_validation_are_named(tmp_path):
+    """Also those that were saved again."""
+    folders.write_coco(tmp_path, "train")
+    folders.write_coco(tmp_path, "val")
+    assert not noted("in train, too", prepare_data(tmp_path))
+    for name in ("000.jpg", "004.jpg"):
+        with Image.open(tmp_path / "train" / name) as image:
+            image.save(tmp_path / "val" / name, quality=60)
+    assert noted(r"val/000\.jpg: 2 of the 12 images of val are in train", prepare_data(tmp_path))
+
+
+def test_frames_of_one_video_on_both_sides_are_named(tmp_path):
+    folders.write_yolo(tmp_path, 20)
+    first, last = (cv2.imread(str(tmp_path / "images" / name)).astype(float) for name in ("000.jpg", "001.jpg"))
+    for number in range(20):
+        frame = first + (last - first) * number / 19
+        cv2.imwrite(str(tmp_path / "images" / f"{number:03d}.jpg"), frame)
+    assert noted(r"frames of one video.*images/\d+\.jpg in (train|val) and images/", prepare_data(tmp_path))

@@ -9,7 +9,7 @@ import pytest
 from pycocotools import mask as coco_mask
 
 from helpers.coco import coco, dataset_cfg
-from mmlisa.datasets.annotations import find_bad_annotations, find_misplaced
+from mmlisa.datasets.annotations import find_bad_annotations, find_misplaced, find_repeated, find_shrunk
 from mmlisa.registry import DATASETS
 
 pytest.importorskip("mmdet")
@@ -83,6 +83,39 @@ def test_doubts():
     assert "1 of 2 masks lie elsewhere" in apart
     run_lengths = coco_mask.encode(np.asfortranarray(np.pad(np.ones((20, 20), np.uint8), ((8, 2), (18, 2)))))
     assert "1 of 2 masks" in doubts(dict(segmentation=run_lengths))[0]
+
+
+def entries(boxes):
+    return [dict(bbox=[float(number) for number in box], category_id=1) for box in boxes]
+
+
+def test_centres_of_small_objects():
+    """As left and top they leave the image at the right and below only."""
+    centres = np.random.default_rng(0).uniform(6, (394, 294), (300, 2))
+    boxes = np.hstack([centres, np.full((300, 2), 12)])
+    (doubt,) = find_misplaced(entries(boxes), [(400, 300)] * 300)
+    assert re.search(r"\b1\d of 300 boxes.*centre x", doubt)
+    boxes[:, :2] -= 6
+    assert find_misplaced(entries(boxes), [(400, 300)] * 300) == []
+
+
+def test_objects_that_are_annotated_twice():
+    """The two may differ a little; objects of two classes or in two images are not twins."""
+    boxes = entries([4 + 20 * number, 5, 15, 15] for number in range(10))
+    shifted = entries([4.3 + 20 * number, 5, 15, 15] for number in range(10))
+    assert find_repeated(boxes, "a" * 10) == []
+    assert "10 of 20 objects are annotated twice" in find_repeated(boxes + shifted, "a" * 20)[0]
+    assert find_repeated(boxes + shifted, "a" * 10 + "b" * 10) == []
+    for entry in shifted:
+        entry["category_id"] = 2
+    assert find_repeated(boxes + shifted, "a" * 20) == []
+
+
+@pytest.mark.parametrize(("scale", "found"), [(0.5, 1), (1, 0), (0.3, 0)])
+def test_objects_of_one_quarter_of_the_images(scale, found):
+    corners = np.random.default_rng(0).uniform(0, 90, (200, 2))
+    boxes = np.hstack([corners, np.full((200, 2), 10)]) * scale
+    assert len(find_shrunk(entries(boxes), [(100, 100)] * 200)) == found
 
 
 def test_what_mmdets_metric_does_not_take_is_named(folder):

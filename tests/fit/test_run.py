@@ -40,7 +40,12 @@ def commands(monkeypatch, tmp_path):
             metrics.write_text(json.dumps({"accuracy/top1": 50.0, "time": 1}))
 
     monkeypatch.setattr(module, "run", run)
-    monkeypatch.setattr(module, "_draw", lambda folder: ran.append(["draw"]))
+
+    def draw(folder):
+        ran.append(["draw"])
+        (folder / "samples.png").touch()
+
+    monkeypatch.setattr(module, "_draw", draw)
     monkeypatch.setattr("mmlisa.fit.report.write_report", lambda folder, _: (folder / "report.html").touch())
     folders.write_classes(tmp_path / "data", 5)
     return ran
@@ -69,6 +74,37 @@ def test_a_step_whose_result_exists_is_skipped(commands, tmp_path, capsys):
     with pytest.raises(ValueError, match=r"epochs None, now 3.*--work-dir"):
         fit(Options(str(tmp_path / "data"), epochs=3), tmp_path / "run")
     assert len(commands) == trained
+
+
+def test_changed_data_need_another_run(commands, tmp_path, capsys):
+    """The first three changes are named; --restart removes the results of a run, and nothing else."""
+    options, data, run = Options(str(tmp_path / "data")), tmp_path / "data", tmp_path / "run"
+    fit(options, run)
+    assert commands[0] == ["draw"]
+    assert capsys.readouterr().out.startswith(f"{run}/samples.png shows twelve images")
+    (run / "notes.md").write_text("mine")
+    (data / "cat" / "cat_000.jpg").rename(data / "dog" / "cat_000.jpg")
+    (data / "dog" / "dog_000.jpg").write_bytes((data / "dog" / "dog_001.jpg").read_bytes())
+    ran = len(commands)
+    changes = r"3 files .*\(dog/cat_000\.jpg is new; cat/cat_000\.jpg is missing; dog/dog_000\.jpg changed\).*--restart"
+    with pytest.raises(ValueError, match=changes):
+        fit(options, run)
+    assert len(commands) == ran
+    (data / "readme.md").write_text("no annotation")
+    fit(options, run, restart=True)
+    assert commands[ran + 1][0] == "train"
+    assert "--resume" not in commands[ran + 1]
+    assert (run / "notes.md").exists()
+    (run / "data_hashes.json").unlink()
+    fit(options, run)
+    assert "does not state its data" in capsys.readouterr().out
+
+
+def test_a_restart_removes_no_folder_that_is_not_a_run(commands, tmp_path):
+    (tmp_path / "run" / "train").mkdir(parents=True)
+    (tmp_path / "run" / "train" / "mine.txt").touch()
+    fit(Options(str(tmp_path / "data")), tmp_path / "run", dry_run=True, restart=True)
+    assert (tmp_path / "run" / "train" / "mine.txt").exists()
 
 
 def test_a_refused_export_is_a_note(commands, tmp_path, monkeypatch, capsys):
