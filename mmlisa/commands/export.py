@@ -75,11 +75,17 @@ def main(args: argparse.Namespace) -> None:
         raise UserError("--dynamic: clips have a fixed size; leave it out")
     size = args.size or (export.EXAMPLE if args.dynamic else fixed) or export.EXAMPLE
     dynamic = args.dynamic or not (args.size or fixed)
-    differences = export.write(module, args.out, size, dynamic=dynamic, metadata=metadata)
+    sentence, inputs = "", []
+    if metadata:
+        sentence, inputs = export.compare_with_library(cfg, module, metadata, None if dynamic else size)
+    # The first picture is one of the recipe's own size; both would take twice as long.
+    differences = export.write(module, args.out, size, dynamic=dynamic, metadata=metadata, inputs=inputs[:1])
     shape = "free" if dynamic else "x".join(map(str, size))
     print(f"{args.out}: {args.out.stat().st_size / 2**20:.1f} MiB; size {shape}")
     for each, difference in differences.items():
         print(f"{'x'.join(map(str, each))}: differs from PyTorch by {difference:.1e} of the usual values")
+    if sentence:
+        print(sentence)
     if metadata and module.task in ("detection", "segmentation") and not dynamic and tuple(size) != fixed:
         mean, largest = export.padding_effect(module, size)
         print(

@@ -43,7 +43,7 @@ def main(args: argparse.Namespace) -> None:
 
     from mmlisa.checkpoints import use_safe_loader
     from mmlisa.inference.faster import optimize_for_cpu, use_half
-    from mmlisa.inference.predictor import check_exported_classes, exported_config
+    from mmlisa.inference.predictor import check_exported_classes, describe_reading, exported_config
     from mmlisa.inference.tiled import tile_config
     from mmlisa.training.runner import build_runner, test
 
@@ -55,6 +55,7 @@ def main(args: argparse.Namespace) -> None:
     runner = build_runner(cfg, may_differ=args.may_differ, whole=True, verbose=args.verbose)
     if exported:
         check_exported_classes(runner)
+        print(describe_reading(runner.model))
     else:
         optimize_for_cpu(runner.model)
         if args.amp:

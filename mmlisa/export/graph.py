@@ -14,6 +14,7 @@ from torch.export import Dim
 from mmlisa.errors import UserError
 from mmlisa.ops.landmarks import pooling_windows
 
+from .conditions import Conditions
 from .whole import EndToEnd
 
 OPSET = 18
@@ -41,18 +42,25 @@ def record(module: nn.Module, inputs: tuple[Tensor, ...], shapes: dict[int, Any]
         ) from error
 
 
-def to_onnx(module: nn.Module, image: Tensor, shapes: dict[int, Any], outputs: Sequence[str]) -> Any:
-    """Return the graph of a module as an ONNX model with the named outputs; the threshold of a detector is a second input."""
+def to_onnx(module: nn.Module, image: Tensor, shapes: dict[int, Any], outputs: Sequence[str]) -> tuple[Any, Conditions]:
+    """Return the graph of a module as an ONNX model with the named outputs, and the conditions of its recording.
+
+    The threshold of a detector is a second input.
+    """
     divisor = module.preprocess.divisor if isinstance(module, EndToEnd) else 1
     if divisor == 1 or 2 not in shapes:
-        model = _convert(record(module, (image,), shapes), ["image"], outputs)
+        program = record(module, (image,), shapes)
+        conditions = Conditions(program)
+        model = _convert(program, ["image"], outputs)
     else:
         # The network is recorded on multiples of the divisor: with sizes rounded up inside, PyTorch's symbols grow until the
         # recording takes hours. The padding is a graph before it.
         from onnx import compose
 
         multiples = shapes | {2: divisor * Dim("h", min=2), 3: divisor * Dim("w", min=2)}
-        network = _convert(record(module, module.preprocess(image), multiples), ["padded", "limits"], outputs)
+        program = record(module, module.preprocess(image), multiples)
+        conditions = Conditions(program, divisor)
+        network = _convert(program, ["padded", "limits"], outputs)
         before = _convert(record(module.preprocess, (image,), shapes), ["image"], ["padded", "limits"])
         network = compose.add_prefix(network, "network/", rename_inputs=False, rename_outputs=False)
         model = compose.merge_models(before, network, [("padded", "padded"), ("limits", "limits")])
@@ -62,7 +70,7 @@ def to_onnx(module: nn.Module, image: Tensor, shapes: dict[int, Any], outputs: S
     for weight in model.graph.initializer:
         if weight.name.split("/")[-1] == "threshold":
             model.graph.input.append(helper.make_tensor_value_info(weight.name, weight.data_type, weight.dims))
-    return model
+    return model, conditions
 
 
 def merge_equal(graph: fx.Graph) -> None:

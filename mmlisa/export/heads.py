@@ -28,11 +28,6 @@ _METHODS = {
     *("predict_by_feat", "_predict_by_feat_single", "_bbox_post_process", "regress_by_class"),
     *("predict_bbox", "predict_mask", "_bbox_forward", "_mask_forward"),
 }
-# MMDetection's classes whose predict is computed here; "" stands for modules that have none.
-_PREDICTORS = {
-    *("SingleStageDetector", "TwoStageDetector", "DetectionTransformer", "BaseDenseHead", "BaseRoIHead", ""),
-    *("DETRHead", "ConditionalDETRHead", "DABDETRHead", "DeformableDETRHead"),
-}
 _TRANSFORMERS = ("DETR", "ConditionalDETR", "DABDETR", "DeformableDETR", "DINO")
 
 
@@ -52,9 +47,6 @@ def find_detector(model: nn.Module) -> Callable[..., tuple[Tensor, ...]]:
         unlike += [each for each in _stages_of(head.bbox_roi_extractor) if type(each).__name__ != "SingleRoIExtractor"]
         if _predictor(getattr(model, "rpn_head", None)) != "RPNHead":
             unlike.append(getattr(model, "rpn_head", model))  # Fast R-CNN has none
-    if find:  # a panoptic model's predict fuses results, Trident's RoI head merges branches
-        parts = [model, head, getattr(model, "rpn_head", None)]
-        unlike += [each for each in parts if _predictor(each, {"predict"}) not in _PREDICTORS]
     if find is transformer and _predictor(model, {"pre_decoder"}) not in _TRANSFORMERS:
         unlike.append(model)
     losses = [getattr(each, "loss_cls", None) for each in classifiers]

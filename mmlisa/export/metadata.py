@@ -1,6 +1,7 @@
 """Metadata of an exported file: how the runtime reads images, and what the results mean."""
 
 import json
+import warnings
 from inspect import signature
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from mmlisa import __version__, runtime
 from mmlisa.classes import Classes
 from mmlisa.errors import UserError
 from mmlisa.training.config import find_metainfo, find_test_pipeline, innermost_dataset, type_name
+from mmlisa.training.runner import check_classes
 
 from .heads import clips_boxes, rtmdet_ins
 from .whole import EndToEnd, takes_rgb
@@ -70,11 +72,19 @@ def describe(cfg: Config, module: EndToEnd, metainfo: dict[str, Any], **tiles: A
 
     ``metainfo`` holds the names of the classes; if it is empty, the test data have them. ``tiles`` are ``tile`` and ``overlap``
     of a detector that predicts on tiles.
+
+    Raises:
+        UserError: see :func:`reading_steps`; more names than a head has classes. Fewer names are a warning.
     """
     prepare = module.preprocess
     head = getattr(module.model, "roi_head", None) or getattr(module.model, "bbox_head", None)
     test_cfg = getattr(head, "test_cfg", None) or {}
     names = Classes(metainfo or find_metainfo(innermost_dataset(cfg, "test"))).names
+    source = "dataset_meta of the checkpoint"
+    if not metainfo:
+        source = "test_dataloader.dataset.metainfo (the checkpoint names no classes)"
+    if note := check_classes(cfg.model, names or None, source):
+        warnings.warn(note, stacklevel=2)
     steps = [] if module.task == "video" else reading_steps(cfg)
     pads = bool(steps) and steps[-1][0] == "Pad"
     entries = dict(

@@ -1,6 +1,8 @@
 """Models as ONNX files, compared strictly with the model they come from."""
 
-from collections.abc import Callable, Sequence
+import math
+import warnings
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from textwrap import shorten
 from typing import Any
@@ -13,12 +15,17 @@ from torch.export import Dim
 from mmlisa.checkpoints import atomic_path
 from mmlisa.errors import UserError
 
+from .conditions import list_conditions
 from .graph import FIX_SIZE, can_be_free, follow_sizes, to_onnx
 from .heads import NOTHING
 from .whole import EndToEnd, Exportable
 
 # The size of the example if the network takes any: no side is a usual size of pretraining.
 EXAMPLE = (160, 288)
+# Compared besides: the usual size of pretraining, an image higher than wide with sides that are odd at every stride, a small one.
+OTHER_SIZES = ((224, 224), (225, 129), (33, 64))
+# Limits of the comparison at sizes at which a condition of the recording does not hold: all sizes, and pixels of one.
+_MOST_SIZES, _MOST_PIXELS = 14, 800 * 1344
 # Largest difference of a value that a few operations compute from compared ones, over 1 + its size.
 ROUNDING = 1e-5
 # A channel with fewer values has no scale of its own.
@@ -37,6 +44,7 @@ def write(
     *,
     dynamic: bool = False,
     metadata: dict[str, str] | None = None,
+    inputs: Sequence[Tensor] = (),
     tolerance: float = 5e-3,
 ) -> dict[tuple[int, ...], float]:
     """Write ``module``, a function of images ``[B, 3, H, W]``, to ``out`` if the file computes the same as the module.
@@ -48,11 +56,13 @@ def write(
         dynamic: leave H and W free. The grids of the example must not be those of the pretraining size, which networks with
             position-dependent parameters treat apart.
         metadata: entries of the file.
+        inputs: prepared images ``[1, 3, H, W]`` of other sizes on which the file is compared, too.
         tolerance: largest difference, see :func:`difference`. The default is a thousandth of the range of normally
             distributed values; files of honest networks reach 1.4e-3 (RTMDet).
 
     Returns:
-        The difference at each compared size: ``size``, and others if H and W are free.
+        The difference at each compared size: ``size`` and those of ``inputs``; if H and W are free, :data:`OTHER_SIZES` and one
+        for each condition of the recording that does not hold at these. A size that cannot be compared is a warning.
 
     Raises:
         UserError: the network cannot be converted, its results differ from call to call, or the file differs from it by more
@@ -67,8 +77,7 @@ def write(
         )
     import onnx
 
-    # The usual size of pretraining, and sides that are odd at every stride.
-    sizes = [tuple(size), *([(224, 224), (129, 225)] if dynamic else [])]
+    sizes = [tuple(size), *(OTHER_SIZES if dynamic else ())]
     # Not in inference mode, whose tensors cannot be constants of a graph.
     with torch.no_grad(), atomic_path(out) as file:
         images = examples(module, size)
@@ -79,19 +88,30 @@ def write(
         shapes: dict[int, Any] = {2: Dim.DYNAMIC, 3: Dim.DYNAMIC} if dynamic else {}
         if isinstance(module, EndToEnd) and module.task != "detection":
             shapes |= {0: Dim.DYNAMIC}
-        model = to_onnx(follow_sizes(module), images if 0 in shapes else images[:1], shapes, list(before))
+        model, conditions = to_onnx(follow_sizes(module), images if 0 in shapes else images[:1], shapes, list(before))
         onnx.helper.set_model_props(model, metadata or {})
         onnx.save(model, file)
         run, batch = _open(file)
         differences = {}
         for each in sizes:
-            try:
-                parts = examples(module, each).split(batch)
-                differences[each] = max(compare(module, run, part, tolerance) for part in parts)
-            except Exception as error:  # networks and runtimes fail in their own ways
-                reason = f"at {'x'.join(map(str, each))}, {shorten(str(error), 300)}"
-                advice = "" if each == sizes[0] else f"; {FIX_SIZE}"
-                raise UserError(f"{out} was not written: {reason}{advice}") from error
+            advice = "" if each == sizes[0] else f"; {FIX_SIZE}"
+            parts = examples(module, each).split(batch)
+            differences[each] = _compare_all(module, run, parts, tolerance, f"{out} was not written", advice)
+        for image in inputs:
+            apart = _compare_all(module, run, [image], tolerance, f"{out} was not written")
+            each = tuple(image.shape[2:])
+            differences[each] = max(apart, differences.get(each, 0.0))
+        unseen = []
+        for each, new in conditions.sizes([*differences]) if dynamic else ():
+            text = f"{each[0]}x{each[1]} (recorded where {list_conditions(new)})"
+            if len(differences) >= _MOST_SIZES or math.prod(each) > _MOST_PIXELS or not _runs(module, each):
+                unseen.append(text)
+                continue
+            parts = examples(module, each).split(batch)
+            reason = f"{out} was not written: the recording depends on the size, {text}"
+            differences[each] = _compare_all(module, run, parts, tolerance, reason, f"; {FIX_SIZE}")
+        if unseen:
+            warnings.warn(f"sizes not compared, at which the file may be wrong: {', '.join(unseen[:3])}", stacklevel=2)
         results = run(images[:batch], None)[:count]
         del run  # frees the memory of the runtime
         model.graph.value_info.extend(model.graph.output[count:])  # otherwise onnxruntime infers wrong shapes of splits
@@ -102,6 +122,29 @@ def write(
             if not difference(expected, found) <= tolerance:
                 raise UserError(f"{out} was not written: without its candidates, the graph has other results")
     return differences
+
+
+def _compare_all(
+    module: nn.Module, run: Run, images: Iterable[Tensor], tolerance: float, reason: str, advice: str = ""
+) -> float:
+    """Return the largest difference on images, see :func:`compare`; its error names ``reason``, the size and ``advice``."""
+    largest = 0.0
+    for image in images:
+        try:
+            largest = max(largest, compare(module, run, image, tolerance))
+        except Exception as error:  # networks and runtimes fail in their own ways
+            size = "x".join(map(str, image.shape[2:]))
+            raise UserError(f"{reason}: at {size}, {shorten(str(error), 300)}{advice}") from error
+    return largest
+
+
+def _runs(module: nn.Module, size: Sequence[int]) -> bool:
+    """Return whether the network itself takes images of a size."""
+    try:
+        module(examples(module, size)[:1])
+    except Exception:  # networks fail in their own ways
+        return False
+    return True
 
 
 def _open(file: Path) -> tuple[Run, int]:

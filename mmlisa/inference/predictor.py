@@ -1,5 +1,6 @@
 """Checkpoints with the interface of exported files, exported files in MMEngine's runners, predictions as data samples."""
 
+import warnings
 from collections.abc import Sequence
 from copy import deepcopy
 from functools import partial
@@ -28,7 +29,7 @@ from mmlisa.registry import MODELS
 from mmlisa.runtime import Prediction, read_image
 from mmlisa.training.config import build_model, find_metainfo, find_test_pipeline, innermost_dataset, type_name
 from mmlisa.training.inputs import compare_inputs
-from mmlisa.training.runner import check_channels, classes_of
+from mmlisa.training.runner import check_channels, check_classes, classes_of
 
 
 class Predictor:
@@ -46,7 +47,8 @@ class Predictor:
         takes_clips: the model classifies videos.
 
     Raises:
-        FileNotFoundError, UserError: a checkpoint that is missing, damaged or of another model; no test pipeline.
+        FileNotFoundError, UserError: a checkpoint that is missing, damaged or of another model; no test pipeline; more names
+            than a head has classes. Fewer names are a warning.
     """
 
     def __init__(
@@ -71,6 +73,11 @@ class Predictor:
             use_half(self.model, dtype)
         self.metainfo = saved_metainfo(loaded) or find_metainfo(innermost_dataset(cfg, "test"))
         self.classes = list(Classes(self.metainfo).names)
+        source = "dataset_meta of the checkpoint"
+        if not saved_metainfo(loaded):
+            source = "test_dataloader.dataset.metainfo (the checkpoint names no classes)"
+        if note := check_classes(cfg.model, self.classes or None, source):
+            warnings.warn(note, stacklevel=2)
         load, *steps = (step for step in find_test_pipeline(cfg) if "LoadAnnotations" not in type_name(step))
         self.load, self.pipeline = Compose([load]), Compose(steps)
         self.takes_clips = type_name(load).endswith("LoadClips")
@@ -136,6 +143,14 @@ def check_exported_classes(runner: Runner) -> None:
                 f"{runner.model.exported.path!r}: label {label} is {exported!r} in the file and {tested!r} in the test data; "
                 "set metainfo.classes of the test data set to the classes of the file"
             )
+
+
+def describe_reading(model: ExportedModel) -> str:
+    """Return a sentence on how an exported file reads images, whatever the config says."""
+    entries = model.exported.metadata
+    steps = [f"{name} {options}" for name, options in entries["steps"]]
+    used = f"steps {', '.join(steps) or 'none'}; mean {entries['mean']}, std {entries['std']}, {entries['channels']}"
+    return f"{model.exported.path} reads images by its own pipeline, not by the config's: {used}"
 
 
 def exported_config(cfg: Config, path: str | Path, **tiles: Any) -> Config:

@@ -77,10 +77,6 @@ SEESAW = dict(type="mmdet.SeesawLoss", num_classes=8)
     ("name", "change", "message"),
     [
         ("mask_rcnn_hylisanet", lambda m: override(m.roi_head.bbox_head, "predict_by_feat"), "Other"),  # SABLHead
-        ("mask_rcnn_hylisanet", lambda m: override(m.roi_head, "predict"), "Other"),  # TridentRoIHead
-        ("mask_rcnn_hylisanet", lambda m: override(m, "predict"), "Other"),  # PanopticFPN
-        ("mask_rcnn_hylisanet", lambda m: override(m.rpn_head, "predict"), "Other"),
-        ("retinanet_flatten_swin", lambda m: override(m.bbox_head, "predict"), "Other"),
         ("retinanet_flatten_swin", lambda m: override(m.bbox_head, "_predict_by_feat_single"), "Other"),
         ("classifier_hylisanet", lambda m: override(m.head, "_get_predictions"), "Other"),  # RegressionHead
         ("classifier_hylisanet", lambda m: setattr(m, "head", MultiLabelLinearClsHead(3, 4)), "MultiLabelLinear"),

@@ -103,7 +103,7 @@ def test_a_layer_that_cannot_be_recorded_is_named(tmp_path):
 
 def test_a_size_at_which_the_model_fails_is_named(tmp_path):
     network = nn.Unflatten(2, (-1, 2))  # pairs, which odd sides do not have
-    with pytest.raises(ValueError, match=r"129x225.*--size H W"):
+    with pytest.raises(ValueError, match=r"225x129.*--size H W"):
         write(Exportable(network), tmp_path / "model.onnx", (64, 96), dynamic=True)
 
 
