@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+import yaml
 from modelindex.load_model_index import load
 from modelindex.models.ModelIndex import ModelIndex
 
@@ -10,6 +11,7 @@ import model_zoo
 from mmlisa import config_path
 
 ROOT = Path(__file__).parents[2]
+ENTRIES = yaml.safe_load((ROOT / "configs" / "metafile.yml").read_text(encoding="utf-8"))["Models"]
 
 
 def test_an_entry_and_its_line_on_the_page():
@@ -23,6 +25,16 @@ def test_an_entry_and_its_line_on_the_page():
         "| 74.1% top-1 (FLatten, Table 8) | random weights |"
     )
     assert line in model_zoo.to_markdown().splitlines()
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("entry", ENTRIES, ids=lambda entry: entry["Name"])
+def test_every_entry_is_counted_again(entry):
+    assert model_zoo.to_entry(ROOT / entry["Config"]) == entry
+
+
+def test_every_config_has_an_entry():
+    assert [entry["Config"] for entry in ENTRIES] == [path.relative_to(ROOT).as_posix() for path in model_zoo.paths()]
 
 
 def test_the_index_is_what_mim_reads():
