@@ -67,7 +67,7 @@ NOT_OURS = {"elu_demo.py", "small_pyramid_demo.py", "retinanet_r50_fpn_1x_coco.p
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_configs_that_a_page_names_ship(page):
     for name in re.findall(
-        r"(?<![]*\w])\w+_(?:demo|coco|ade20k|imagenet\d*k?)\.py\b", page.read_text(encoding="utf-8")
+        r"(?<![]*\w-])\w+_(?:demo|coco|ade20k|imagenet\d*k?)\.py\b", page.read_text(encoding="utf-8")
     ):
         if name not in NOT_OURS and not name.startswith("_"):  # which is the end of a pattern
             mmlisa.config_path(name)
