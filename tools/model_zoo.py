@@ -50,12 +50,6 @@ def read_metrics(paper: str) -> dict[str, float]:
     return numbers
 
 
-def paths() -> list[Path]:
-    """Return the configs of the model zoo, sorted by name: all but bases and demos."""
-    files = sorted((ROOT / "configs").rglob("*.py"), key=lambda path: path.stem)
-    return [path for path in files if "_base_" not in path.parts and not path.stem.endswith("_demo")]
-
-
 def to_entry(path: Path) -> dict[str, Any]:
     """Count the model of a config, and return its entry in the model index."""
     import torch
@@ -122,7 +116,9 @@ def main() -> None:
     from mmlisa.training.config import import_quietly
 
     import_quietly()
-    models = [to_entry(path) for path in tqdm(paths(), disable=None)]
+    files = sorted((ROOT / "configs").rglob("*.py"), key=lambda path: path.stem)
+    paths = [path for path in files if "_base_" not in path.parts and not path.stem.endswith("_demo")]
+    models = [to_entry(path) for path in tqdm(paths, disable=None)]
     note = "# Written by tools/model_zoo.py. No weights of our own are published; accuracies are the papers'.\n"
     text = note + yaml.safe_dump(dict(Models=models), sort_keys=False, allow_unicode=True)
     (ROOT / "configs" / "metafile.yml").write_text(text, encoding="utf-8")
