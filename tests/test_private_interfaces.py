@@ -11,6 +11,7 @@ REASONS = {
     "_BatchNorm": "the base of batch norms of every rank, SyncBN among them",
     "_C": "the module of `_are_functorch_transforms_active`",
     "_are_functorch_transforms_active": "in-place writes fail under torch.func, which no public function reports",
+    "_guards_code": "the conditions on sizes that a recording passed stand nowhere else",
     "_load_state_dict_pre_hooks": "hooks of other libraries' modules rename and resample the weights of a file",
     "_current_level": "in-place writes fail under forward AD, which no public function reports",
     "_disable_current_modes": "constants of an exported graph are computed outside of its fake tensors",
