@@ -64,7 +64,7 @@ def compare(model: nn.Module, state: Mapping[str, Tensor]) -> dict[str, Part]:
         saved = state.get(name)
         if not isinstance(saved, Tensor):
             part.missing.append(name)
-        elif saved.shape != tensor.shape:
+        elif not _has_shape_of(saved, tensor):
             shapes = f"{list(saved.shape)} in the checkpoint and {list(tensor.shape)} in the model"
             part.reshaped[name] = f"{name} is {shapes}"
         else:
@@ -130,10 +130,8 @@ def load_checkpoint(
 ) -> None:
     """Load the weights of a checkpoint that :func:`judge` takes; entries of another shape keep their initial values."""
     state = judge(model, checkpoint, filename, may_differ)
-    shapes = {name: getattr(each, "shape", None) for name, each in model.state_dict().items()}
-    fitting = {
-        name: each for name, each in state.items() if name in shapes and getattr(each, "shape", None) == shapes[name]
-    }
+    entries = model.state_dict()
+    fitting = {name: each for name, each in state.items() if name in entries and _has_shape_of(each, entries[name])}
     model.load_state_dict(fitting, strict=False)
 
 
@@ -225,6 +223,11 @@ def _counts(value: Any) -> bool:
     return isinstance(value, Tensor) and (value.is_floating_point() or value.is_complex())
 
 
+def _has_shape_of(value: Any, entry: Any) -> bool:
+    """Return whether a value of a file fits an entry of a model; an extra state, which may be any object, has no shape."""
+    return getattr(value, "shape", None) == getattr(entry, "shape", None)
+
+
 def _count(values: int) -> str:
     return f"{values / 1e6:.1f} M" if values >= 100_000 else str(values)
 
@@ -308,7 +311,7 @@ def _check_values(weights: Mapping[str, Any], state: Mapping[str, Any], filename
     """Refuse values that are not finite, and integers in the place of weights or the reverse."""
     for name, weight in weights.items():
         tensor = state.get(name)
-        if not isinstance(tensor, Tensor) or tensor.shape != getattr(weight, "shape", None):
+        if not isinstance(tensor, Tensor) or not _has_shape_of(tensor, weight):
             continue
         if tensor.is_meta:  # has no values
             continue

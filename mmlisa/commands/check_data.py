@@ -43,11 +43,14 @@ def main(args: argparse.Namespace) -> None:
     problems = samples = 0
     unread = False
     for checked in check_splits(cfg, args.split):
-        split, found = checked.split, checked.problems
-        problems, samples = problems + len(found), samples + checked.size
+        split = checked.split
+        problems += len(checked.problems)
+        samples += checked.size
         unread |= bool(checked.unread)
-        more = [f"{len(found) - LISTED} more problems"] * (len(found) > LISTED)
-        lines = [*found[:LISTED], *more, *checked.unread]
+        lines = checked.problems[:LISTED]
+        if len(checked.problems) > LISTED:
+            lines.append(f"{len(checked.problems) - LISTED} more problems")
+        lines += checked.unread
         print(f"{split}: {checked.size} samples", *lines, sep=f"\n{split}: ", flush=True)
         if args.draw:
             from mmlisa.visualization.overlays import draw_samples

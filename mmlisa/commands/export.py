@@ -50,6 +50,7 @@ def main(args: argparse.Namespace) -> None:
     from mmlisa import export
     from mmlisa.checkpoints import load_weights, saved_metainfo, use_safe_loader
     from mmlisa.inference.tiled import plain_config
+    from mmlisa.training.inputs import warn_of_inputs
 
     use_safe_loader()
     cfg, tiles = plain_config(whole)
@@ -70,6 +71,7 @@ def main(args: argparse.Namespace) -> None:
     if args.checkpoint:
         loaded = load_weights(model, args.checkpoint, args.may_differ)
         metainfo = saved_metainfo(loaded)
+        warn_of_inputs(loaded, whole, args.checkpoint)
     metadata = None if args.raw else export.describe(cfg, module, metainfo, **tiles)
     if args.dynamic and 3 in (len(args.size or ()), len(fixed or ())):
         raise UserError("--dynamic: clips have a fixed size; leave it out")

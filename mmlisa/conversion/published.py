@@ -1,7 +1,7 @@
 """Initialization from published weights: ``init_cfg=dict(type='mmlisa.PublishedWeights', source='timm:…')``."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -88,8 +88,13 @@ def _is_own(backbone: nn.Module, state: Mapping[str, Tensor], meta: Any) -> bool
     stated = meta.get("backbone") if isinstance(meta, Mapping) else None
     if isinstance(stated, Mapping):
         return str(stated.get("type")).removeprefix("mmlisa.") == type(backbone).__name__
-    ours = {re.sub(r"\d+", "*", name) for name in backbone.state_dict()}
-    return len(ours & {re.sub(r"\d+", "*", name) for name in state}) >= _SAME * len(ours)
+    ours = _without_indices(backbone.state_dict())
+    theirs = _without_indices(state)
+    return len(ours & theirs) >= _SAME * len(ours)
+
+
+def _without_indices(names: Iterable[str]) -> set[str]:
+    return {re.sub(r"\d+", "*", name) for name in names}
 
 
 def _load_heads(model: nn.Module, state: Mapping[str, Tensor]) -> None:

@@ -9,7 +9,6 @@ from typing import Protocol
 
 import cv2
 import numpy as np
-from scipy.spatial import KDTree
 
 _SIDE = 16  # of a thumbnail, pixels
 _SAME = 4  # grey levels by which JPEG or another size changes a pixel of a thumbnail
@@ -45,6 +44,8 @@ def find_copies(images: Sequence[Image], others: Sequence[Image]) -> list[int]:
     rest = [index for index, image in enumerate(images) if image.thumbnail and index not in found]
     known = [other.thumbnail for other in others if other.thumbnail]
     if rest and known:
+        from scipy.spatial import KDTree  # `mmlisa train` imports this file and does not compare images
+
         tree, queries = KDTree(_stack(known)), _stack([images[index].thumbnail for index in rest])
         distances, _ = tree.query(queries, p=np.inf, distance_upper_bound=_SAME + 0.5)
         found |= {index for index, distance in zip(rest, distances, strict=True) if distance <= _SAME}

@@ -1,7 +1,6 @@
 """Metadata of an exported file: how the runtime reads images, and what the results mean."""
 
 import json
-import warnings
 from inspect import signature
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,7 @@ from mmlisa import __version__, runtime
 from mmlisa.classes import Classes
 from mmlisa.errors import UserError
 from mmlisa.training.config import find_metainfo, find_test_pipeline, innermost_dataset, type_name
-from mmlisa.training.runner import check_classes
+from mmlisa.training.runner import warn_of_names
 
 from .heads import clips_boxes, rtmdet_ins
 from .whole import EndToEnd, takes_rgb
@@ -80,11 +79,7 @@ def describe(cfg: Config, module: EndToEnd, metainfo: dict[str, Any], **tiles: A
     head = getattr(module.model, "roi_head", None) or getattr(module.model, "bbox_head", None)
     test_cfg = getattr(head, "test_cfg", None) or {}
     names = Classes(metainfo or find_metainfo(innermost_dataset(cfg, "test"))).names
-    source = "dataset_meta of the checkpoint"
-    if not metainfo:
-        source = "test_dataloader.dataset.metainfo (the checkpoint names no classes)"
-    if note := check_classes(cfg.model, names or None, source):
-        warnings.warn(note, stacklevel=2)
+    warn_of_names(cfg.model, names, metainfo)
     steps = [] if module.task == "video" else reading_steps(cfg)
     pads = bool(steps) and steps[-1][0] == "Pad"
     entries = dict(

@@ -29,20 +29,10 @@ _METRICS = {"coco/bbox_mAP": "box AP", "coco/segm_mAP": "mask AP", "mIoU": "mIoU
 _BOX_METRICS = {"mAP": "AP", "mAP_50": "AP50", "mAP_s": "small", "mAP_m": "medium", "mAP_l": "large"}
 
 
-# What a run writes; it is removed before another one begins.
+# What a run writes, in this order; it is removed before another one begins.
 _RESULTS = (
-    *(
-        "data",
-        "data_hashes.json",
-        "options.json",
-        "config.py",
-        "plain.py",
-        "samples.png",
-        "train",
-        "model.pth",
-        "comparison",
-    ),
-    *("comparison.json", "model.onnx", "export.txt", "export.json", "test", "report.html"),
+    *("data", "data_hashes.json", "options.json", "config.py", "plain.py", "samples.png", "train", "model.pth"),
+    *("comparison", "comparison.json", "model.onnx", "export.txt", "export.json", "test", "report.html"),
 )
 _SHOWN = 3  # changed files in a message
 

@@ -1,11 +1,9 @@
 """Checkpoints with the interface of exported files, exported files in MMEngine's runners, predictions as data samples."""
 
-import warnings
 from collections.abc import Sequence
 from copy import deepcopy
 from functools import partial
 from itertools import zip_longest
-from logging import WARNING
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +13,6 @@ import torch
 from mmengine.config import Config
 from mmengine.dataset import Compose, pseudo_collate
 from mmengine.device import get_device
-from mmengine.logging import print_log
 from mmengine.model import BaseModel
 from mmengine.runner import Runner
 from mmengine.structures import BaseDataElement, InstanceData, PixelData
@@ -28,8 +25,8 @@ from mmlisa.inference.faster import optimize_for_cpu, use_half
 from mmlisa.registry import MODELS
 from mmlisa.runtime import Prediction, read_image
 from mmlisa.training.config import build_model, find_metainfo, find_test_pipeline, innermost_dataset, type_name
-from mmlisa.training.inputs import compare_inputs
-from mmlisa.training.runner import check_channels, check_classes, classes_of
+from mmlisa.training.inputs import warn_of_inputs
+from mmlisa.training.runner import check_channels, classes_of, warn_of_names
 
 
 class Predictor:
@@ -63,21 +60,17 @@ class Predictor:
         self.model = build_model(cfg)
         check_channels(self.model, cfg.model)
         loaded = load_weights(self.model, checkpoint, may_differ)
-        for line in compare_inputs(loaded, cfg):
-            print_log(f"checkpoint '{checkpoint}' {line}", logger="current", level=WARNING)
+        warn_of_inputs(loaded, cfg, checkpoint)
         device = torch.device(device or get_device())
         self.model.to(device).eval()
         if device.type == "cpu":
             optimize_for_cpu(self.model)
         if dtype:
             use_half(self.model, dtype)
-        self.metainfo = saved_metainfo(loaded) or find_metainfo(innermost_dataset(cfg, "test"))
+        saved = saved_metainfo(loaded)
+        self.metainfo = saved or find_metainfo(innermost_dataset(cfg, "test"))
         self.classes = list(Classes(self.metainfo).names)
-        source = "dataset_meta of the checkpoint"
-        if not saved_metainfo(loaded):
-            source = "test_dataloader.dataset.metainfo (the checkpoint names no classes)"
-        if note := check_classes(cfg.model, self.classes or None, source):
-            warnings.warn(note, stacklevel=2)
+        warn_of_names(cfg.model, self.classes, saved)
         load, *steps = (step for step in find_test_pipeline(cfg) if "LoadAnnotations" not in type_name(step))
         self.load, self.pipeline = Compose([load]), Compose(steps)
         self.takes_clips = type_name(load).endswith("LoadClips")

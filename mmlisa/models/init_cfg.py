@@ -63,5 +63,5 @@ def _load_pretrained(
     state = state_dict_of(content, checkpoint)
     if prefix is not None:
         state = below_prefix(state, prefix.rstrip(".") + ".")
-    content = {"state_dict": state, "meta": content.get("meta")}
-    load_checkpoint(module, content, checkpoint, [*may_differ, *fresh_in_a_start(module, content)])
+    own = {"state_dict": state, "meta": content.get("meta")}
+    load_checkpoint(module, own, checkpoint, [*may_differ, *fresh_in_a_start(module, own)])

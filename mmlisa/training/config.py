@@ -44,7 +44,8 @@ def type_name(cfg: Mapping[str, Any]) -> str:
 def innermost_datasets(cfg: Config, split: str) -> list[ConfigDict]:
     """Return the data sets of a split without wrappers, all of a ``ConcatDataset``; none if there is no such loader."""
     loader = cfg.get(f"{split}_dataloader")
-    wrapped, found = [loader.get("dataset") if isinstance(loader, Mapping) else None], []
+    wrapped = [loader.get("dataset")] if isinstance(loader, Mapping) else []
+    found = []
     while wrapped:
         dataset = wrapped.pop(0)
         inner = dataset and (dataset.get("datasets") or [dataset.get("dataset")])
@@ -146,7 +147,8 @@ def check_data(cfg: Config, *splits: str) -> None:
 
     Data sets that generate their data and those of another storage are not checked.
     """
-    for split, dataset in ((name, each) for name in splits for each in innermost_datasets(cfg, name)):
+    named = [(split, dataset) for split in splits for dataset in innermost_datasets(cfg, split)]
+    for split, dataset in named:
         if type_name(dataset).startswith("Demo") or dataset.get("backend_args"):
             continue
         folder, prefix = dataset.get("data_root") or "", dataset.get("data_prefix") or {}
@@ -290,7 +292,7 @@ def warn_of_schedule(cfg: Config, batches: int) -> str | None:
     for part in _schedulers(cfg):
         name, counts_epochs = type_name(part), part.get("by_epoch", True)
         if counts_epochs and not by_epoch:
-            problems.append(f"{name} counts epochs, which a loop of iterations has not: set by_epoch=False")
+            problems.append(f"{name} counts epochs, but the loop counts iterations: set by_epoch=False")
             continue
         moments = part.get("milestones") or [part.get("end") or part.get("T_max") or 0]
         unit = batches if counts_epochs else 1

@@ -5,40 +5,51 @@ The checkpoint has its config as text. The text is parsed, never run.
 
 import ast
 from collections.abc import Mapping
+from logging import WARNING
 from typing import Any
 
 from mmengine.config import Config
+from mmengine.logging import print_log
 
-# Places in a config of what decides which numbers a network gets for an image.
-_PLACES = {
-    "data_preprocessor": ("model.data_preprocessor", "data_preprocessor"),
-    "test pipeline": ("test_dataloader.dataset.pipeline",),
-}
+# Places in a config of what decides which numbers a network gets for an image; a model may be in a wrapper.
+_PREPROCESSOR = (
+    "model.data_preprocessor",
+    "model.module.data_preprocessor",
+    "model.detector.data_preprocessor",
+    "data_preprocessor",
+)
+_PIPELINE = ("test_dataloader.dataset.pipeline",)
 
 
-def compare_inputs(checkpoint: Mapping[str, Any], cfg: Config) -> list[str]:
-    """Return a line for each part of the input that differs from the checkpoint's; empty if the file has no config.
-
-    Pipelines of test-time augmentation and of tiles are not compared.
-    """
+def warn_of_inputs(checkpoint: Mapping[str, Any], cfg: Config, filename: str) -> None:
+    """Log in which way a config prepares images otherwise than the one that the checkpoint was trained with."""
     meta = checkpoint.get("meta")
     text = meta.get("text_of_config") if isinstance(meta, Mapping) else None
     if not text:
-        return []
+        unseen = "holds no config; preprocessor and test pipeline are not compared"
+        print_log(f"checkpoint '{filename}' {unseen}", logger="current")
+        return
+    for line in compare_inputs(text, cfg):
+        print_log(f"checkpoint '{filename}' {line}", logger="current", level=WARNING)
+
+
+def compare_inputs(text: str, cfg: Config) -> list[str]:
+    """Return a line for each part of the input that differs from that in ``text``, the config of a checkpoint.
+
+    Pipelines of test-time augmentation and of tiles are not compared.
+    """
     try:
         saved = ast.parse(text)
     except (SyntaxError, ValueError):
         return ["has a config that cannot be parsed; preprocessor and test pipeline were not compared"]
-    ours, lines = ast.parse(cfg.pretty_text), []
-    is_wrapped = {"module", "detector"} & cfg.model.keys()
-    for part, places in _PLACES.items():
-        if is_wrapped and part != "data_preprocessor":
-            continue
-        theirs, mine = (_first_found(tree, places) for tree in (saved, ours))
-        if is_wrapped:
-            mine = _first_found(
-                ours, ("model.module.data_preprocessor", "model.detector.data_preprocessor", *places[1:])
-            )
+    ours = ast.parse(cfg.pretty_text)
+    parts = {"data_preprocessor": _PREPROCESSOR}
+    if not {"module", "detector"} & cfg.model.keys():
+        parts["test pipeline"] = _PIPELINE
+    lines = []
+    for part, places in parts.items():
+        theirs = _first_found(saved, places)
+        mine = _first_found(ours, places)
         if theirs != mine:
             lines.append(f"was trained with another {part}: {_difference(theirs, mine)}")
     return lines

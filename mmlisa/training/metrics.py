@@ -132,14 +132,6 @@ def _followed(runner: Runner) -> list[tuple[str, str]]:
     return names
 
 
-def check_tested_classes(saved: Sequence[str], tested: Sequence[str], filename: str) -> None:
-    """Raise UserError if the classes of the test data are a part of a checkpoint's: labels would mean other classes."""
-    if set(tested) < set(saved):
-        difference = f"was trained for {', '.join(saved)}, and test_dataloader.dataset has only {', '.join(tested)}"
-        remedy = "Set metainfo.classes to all of them; mmlisa test lists the results per class"
-        raise UserError(f"checkpoint '{filename}' {difference}: the labels would mean other classes. {remedy}")
-
-
 def _coco_keys(metric: Any) -> list[str]:
     if metric.format_only:
         return []

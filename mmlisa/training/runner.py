@@ -1,6 +1,7 @@
 """From a config to a runner, and a training with it. Silent mistakes are refused: classes, maps, checkpoints, the loss."""
 
 import logging
+import warnings
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from math import isfinite
@@ -21,9 +22,9 @@ from mmlisa.errors import UserError
 from mmlisa.registry import HOOKS
 
 from .config import import_quietly, warn_of_schedule
-from .inputs import compare_inputs
+from .inputs import warn_of_inputs
 from .maps import check_sizes, check_strides
-from .metrics import check_evaluation, check_tested_classes
+from .metrics import check_evaluation
 from .saving import InterruptHook, ScheduleHook, locked
 
 # Places in cfg.model of the heads whose num_classes is the number of classes of the data. Proposal, semantic, boundary and
@@ -84,10 +85,6 @@ def build_runner(cfg: Config, *, may_differ: Sequence[str] = (), whole: bool = F
     return runner
 
 
-def _unwrapped(runner: Runner) -> nn.Module:
-    return runner.model.module if is_model_wrapper(runner.model) else runner.model
-
-
 def _innermost(model: nn.Module) -> nn.Module:
     """Return a model without the wrappers of parallel training and of test-time augmentation."""
     model = model.module if is_model_wrapper(model) else model
@@ -126,7 +123,7 @@ def _check_classes(runner: Runner, split: str) -> None:
 
 
 def _check_sizes(runner: Runner, split: str) -> None:
-    if note := check_sizes(_unwrapped(runner), getattr(runner, f"{split}_dataloader").dataset, split):
+    if note := check_sizes(_innermost(runner.model), getattr(runner, f"{split}_dataloader").dataset, split):
         runner.logger.warning(note)
 
 
@@ -197,6 +194,18 @@ def check_classes(model: Mapping[str, Any], classes: Sequence[str] | None, setti
     return f"{message}: the surplus classes are never trained"
 
 
+def warn_of_names(model: Mapping[str, Any], names: Sequence[str], metainfo: Mapping[str, Any]) -> None:
+    """Compare the class names by which predictions are shown with the heads of ``cfg.model``, see :func:`check_classes`.
+
+    ``metainfo`` is the checkpoint's; if it is empty, the names are those of the config's test data.
+    """
+    source = "dataset_meta of the checkpoint"
+    if not metainfo:
+        source = "test_dataloader.dataset.metainfo (the checkpoint names no classes)"
+    if note := check_classes(model, names or None, source):
+        warnings.warn(note, stacklevel=3)
+
+
 def check_channels(model: nn.Module, cfg: Mapping[str, Any]) -> None:
     """Raise UserError if the ``in_channels`` of the neck of ``cfg.model`` differ from the maps of a built model's backbone.
 
@@ -217,10 +226,17 @@ def check_saved_classes(
 ) -> None:
     """Raise UserError if a label of a checkpoint stands for another class than in the data of a split.
 
-    Different numbers of classes are not compared: a head of another size is refused as weights.
+    A test on a part of the checkpoint's classes is refused, too. Other numbers of classes are not compared here: a head of
+    another size is refused as weights.
     """
     saved = saved_metainfo(checkpoint).get("classes") or ()
-    if classes is None or len(classes) != len(saved):
+    if classes is None:
+        return
+    if split == "test" and set(classes) < set(saved):
+        difference = f"was trained for {', '.join(saved)}, and test_dataloader.dataset has only {', '.join(classes)}"
+        remedy = "Set metainfo.classes to all of them; mmlisa test lists the results per class"
+        raise UserError(f"checkpoint '{filename}' {difference}: the labels would mean other classes. {remedy}")
+    if len(classes) != len(saved):
         return
     for label, (trained, ours) in enumerate(zip(saved, classes, strict=True)):
         if trained != ours:
@@ -278,11 +294,8 @@ class CheckpointGuardHook(Hook):
         if runner._resume:
             check_saved_classes(checkpoint, classes_of(runner.train_dataloader), "train", filename)
         elif self.whole:
-            tested = classes_of(runner.test_dataloader)
-            check_saved_classes(checkpoint, tested, "test", filename)
-            check_tested_classes(saved_metainfo(checkpoint).get("classes") or (), tested or (), filename)
-            for line in compare_inputs(checkpoint, runner.cfg):
-                runner.logger.warning(f"checkpoint '{filename}' {line}")
+            check_saved_classes(checkpoint, classes_of(runner.test_dataloader), "test", filename)
+            warn_of_inputs(checkpoint, runner.cfg, filename)
         else:
             may_differ += fresh_in_a_start(model, checkpoint)
         checkpoint["state_dict"] = judge(model, checkpoint, filename, may_differ)  # which the runner loads

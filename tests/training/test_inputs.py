@@ -3,7 +3,7 @@
 import pytest
 from mmengine.config import Config
 
-from mmlisa.training.inputs import compare_inputs
+from mmlisa.training.inputs import compare_inputs, warn_of_inputs
 
 PIPELINE = [dict(type="LoadImageFromFile"), dict(type="Resize", scale=(64, 64))]
 
@@ -17,26 +17,28 @@ def config(mean=(1.0, 2.0, 3.0), size=64, beside=False, **wrapper) -> Config:
     return Config(cfg | (dict(data_preprocessor=preprocessor) if beside else {}))
 
 
-def saved(cfg: Config) -> dict:
-    return {"meta": {"text_of_config": cfg.pretty_text}}
-
-
 @pytest.mark.parametrize("options", [{}, dict(beside=True), dict(type="mmlisa.TiledDetector")])
 def test_equal_inputs(options):
-    assert compare_inputs(saved(config()), config(**options)) == []
+    assert compare_inputs(config().pretty_text, config(**options)) == []
 
 
 def test_another_normalisation_and_another_size_are_named():
-    (line,) = compare_inputs(saved(config()), config(mean=(0.0, 2.0, 3.0)))
+    (line,) = compare_inputs(config().pretty_text, config(mean=(0.0, 2.0, 3.0)))
     assert "data_preprocessor: mean.0 was 1.0, and is 0.0" in line
-    (line,) = compare_inputs(saved(config()), config(size=32))
+    (line,) = compare_inputs(config().pretty_text, config(size=32))
     assert "test pipeline: 1.scale.0 was 64, and is 32" in line
-    assert len(compare_inputs(saved(config()), Config(dict(model=dict(type="FasterRCNN"))))) == 2
+    assert len(compare_inputs(config().pretty_text, Config(dict(model=dict(type="FasterRCNN"))))) == 2
 
 
-def test_files_without_a_config_or_with_code(tmp_path):
-    assert compare_inputs({}, config()) == compare_inputs({"meta": {"iter": 3}}, config()) == []
+def test_files_without_a_config_or_with_code(tmp_path, monkeypatch):
+    lines = []
+    monkeypatch.setattr("mmlisa.training.inputs.print_log", lambda line, **_: lines.append(line))
+    for checkpoint in ({}, {"meta": {"iter": 3}}):
+        warn_of_inputs(checkpoint, config(), "a.pth")
+    assert lines == ["checkpoint 'a.pth' holds no config; preprocessor and test pipeline are not compared"] * 2
+    warn_of_inputs({"meta": {"text_of_config": config().pretty_text}}, config(size=32), "a.pth")
+    assert "a.pth' was trained with another test pipeline" in lines[-1]
     text = f"open({str(tmp_path / 'ran')!r}, 'w')\nmodel = dict(data_preprocessor=open({str(tmp_path / 'ran')!r}, 'w'))"
-    assert "another data_preprocessor" in compare_inputs({"meta": {"text_of_config": text}}, config())[0]
-    assert "cannot be parsed" in compare_inputs({"meta": {"text_of_config": "model = ("}}, config())[0]
+    assert "another data_preprocessor" in compare_inputs(text, config())[0]
+    assert "cannot be parsed" in compare_inputs("model = (", config())[0]
     assert not (tmp_path / "ran").exists()

@@ -18,7 +18,7 @@ from torch import nn
 from helpers.coco import coco
 from helpers.toy_runner import VALIDATION, ToyRegression, runner
 from mmlisa.training import metrics as module
-from mmlisa.training.metrics import check_evaluation, check_objects, check_tested_classes
+from mmlisa.training.metrics import check_evaluation, check_objects
 from mmlisa.training.runner import train
 
 
@@ -213,13 +213,6 @@ def test_validation_data_without_an_object_is_refused(tmp_path):
             with pytest.raises(ValueError, match=rf"none of the {len(dataset)} images"):
                 check(metric, dataset=dataset)
             check(metric, dataset=dataset, loop=Tests)
-
-
-def test_a_part_of_a_checkpoints_classes_is_refused():
-    with pytest.raises(ValueError, match=r"a\.pth' was trained for cat, cup, dog, .* only dog, cup"):
-        check_tested_classes(["cat", "cup", "dog"], ["dog", "cup"], "a.pth")
-    for saved in ([], ["dog"], ["dog", "cup"], ["a", "b", "c"]):
-        check_tested_classes(saved, ["dog", "cup"], "a.pth")
 
 
 def test_names_are_compared_before_the_first_iteration(tmp_path, monkeypatch):

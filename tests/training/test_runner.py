@@ -21,6 +21,7 @@ from mmlisa.training.runner import (
     build_runner,
     check_channels,
     check_classes,
+    check_saved_classes,
     train,
 )
 from mmlisa.training.runner import test as run_test
@@ -224,6 +225,16 @@ def test_a_training_is_not_resumed_with_other_classes(tmp_path):
     made.train_dataloader.dataset.metainfo = dict(classes=["cat"])
     with pytest.raises(ValueError, match=r"label 0 is 'Cat' .*'cat' in train_dataloader"):
         train(made)
+
+
+def test_a_part_of_a_checkpoints_classes_is_refused():
+    def check(saved):
+        check_saved_classes({"meta": {"dataset_meta": {"classes": saved}}}, ["dog", "cup"], "test", "a.pth")
+
+    with pytest.raises(ValueError, match=r"a\.pth' was trained for cat, cup, dog, .* only dog, cup"):
+        check(["cat", "cup", "dog"])
+    for saved in ([], ["dog"], ["dog", "cup"], ["a", "b", "c"]):
+        check(saved)
 
 
 def test_the_console_shows_progress_without_dumps(tmp_path, capfd):

@@ -37,13 +37,13 @@ def rotary(x: Tensor, grid: Sequence[int]) -> Tensor:
         prefix, count = x.shape[-2] - prod(grid), x.shape[-1] // 4
         wide = torch.promote_types(x.dtype, torch.float32)
         periods = PERIOD ** (torch.arange(count, dtype=wide, device=x.device) / count)
-        down, right = (
-            2 * pi * ((2 * torch.arange(size, dtype=wide, device=x.device) + 1) / size - 1)[:, None] / periods
-            for size in grid
-        )
-        angle = torch.cat([down[:, None].expand(*grid, count), right[None].expand(*grid, count)], dim=-1).flatten(
-            0, 1
-        )  # [N, d / 2]
+        angles = []  # [H, K] and [W, K]
+        for size in grid:
+            coordinates = (2 * torch.arange(size, dtype=wide, device=x.device) + 1) / size - 1
+            angles.append(2 * pi * coordinates[:, None] / periods)
+        down = angles[0][:, None].expand(*grid, count)
+        right = angles[1][None].expand(*grid, count)
+        angle = torch.cat([down, right], dim=-1).flatten(0, 1)  # [N, d / 2]
         cos, sin = angle.cos(), angle.sin()
         first, second = x[..., prefix:, :].chunk(2, dim=-1)
         turned = torch.cat([first * cos - second * sin, second * cos + first * sin], dim=-1).to(x.dtype)
@@ -129,10 +129,9 @@ class ScaledBlock(nn.Module):
         self.drop_path = stochastic_depth(drop_path)
 
     def forward(self, x: Tensor, grid: Sequence[int]) -> Tensor:
-        gamma1, gamma2 = (
-            self.gamma1.to(x.dtype),
-            self.gamma2.to(x.dtype),
-        )  # under autocast, fp32 would double the memory
+        # Under autocast, fp32 would double the memory.
+        gamma1 = self.gamma1.to(x.dtype)
+        gamma2 = self.gamma2.to(x.dtype)
         x = x + self.drop_path(gamma1 * self.attn(self.norm1(x), grid))
         return x + self.drop_path(gamma2 * self.mlp(self.norm2(x), grid))
 
@@ -146,6 +145,7 @@ class DINO(PlainViT):
     """
 
     own_attention: ClassVar[dict[str, Any]]
+    _common: ClassVar[dict[str, Any]] = dict(mlp_ratio=4, layer_scale=1e-5, attention_blocks=None)
     no_decay = ("stem.position", "cls_token", "reg_token")
     classifier: ClassVar[dict[str, Any]] = dict(out_type="cls_token")
 
@@ -160,6 +160,7 @@ class DINO(PlainViT):
             arch = arch if isinstance(arch, dict) else {"base": arch or self.default_arch}
             arch = {**arch, "attention_blocks": attention_blocks}
         super().__init__(arch, **options)
+        self.num_extra_tokens = 1 + self.arch["registers"]
 
     @classmethod
     def check_arch(cls, arch: dict[str, Any]) -> None:
@@ -206,8 +207,12 @@ def joined(state: Mapping[str, Tensor], names: Sequence[str], joint: str) -> dic
     return joint_state
 
 
-# What a network of other settings does not have, and computes something else without.
-_NEEDED = ("stem.proj.", "stem.reg_token", "gamma", ".mlp.gate.")
+def _network(name: str, *keys: str, **settings: Any) -> Network:
+    """Describe a file of the networks themselves, which is refused if it lacks or has more of what the settings decide."""
+    needed = ("stem.proj.", "stem.reg_token", "gamma", ".mlp.gate.")
+    return Network(name, keys, is_ours=True, needed=needed, **settings)
+
+
 _SCALES: Rules = (
     (r"^(?:register_tokens|storage_tokens|reg_token)$", "stem.reg_token"),
     (r"\.(?:ls|gamma_|layer_scale)(\d)(?:\.gamma|\.lambda1)?$", r".gamma\1"),
@@ -258,14 +263,7 @@ class DINOv2(DINO):
     default_arch = "small"
     own_attention: ClassVar[dict[str, Any]] = dict(type="SoftmaxAttention")
     _vit: ClassVar[dict[str, Any]] = dict(
-        mlp_ratio=4,
-        patch_size=14,
-        image_size=518,
-        registers=0,
-        antialias=False,
-        layer_scale=1e-5,
-        attention=own_attention,
-        attention_blocks=None,
+        DINO._common, patch_size=14, image_size=518, registers=0, antialias=False, attention=own_attention
     )
     _sizes: ClassVar[dict[str, dict[str, Any]]] = {
         "small": dict(_vit, depth=12, channels=384, num_heads=6),
@@ -281,15 +279,8 @@ class DINOv2(DINO):
 
     def build_stem(self) -> nn.Module:
         arch = self.arch
-        self.num_extra_tokens = 1 + arch["registers"]
-        return PositionedTokenEmbed(
-            self.in_channels,
-            arch["channels"],
-            arch["patch_size"],
-            arch["registers"],
-            self.stage_grid(0),
-            arch["antialias"],
-        )
+        sizes = (self.in_channels, arch["channels"], arch["patch_size"], arch["registers"])
+        return PositionedTokenEmbed(*sizes, self.stage_grid(0), arch["antialias"])
 
     # Names in timm and published weights.
     _names: ClassVar[dict[str, str]] = {
@@ -304,29 +295,23 @@ class DINOv2(DINO):
     _keys = ("cls_token", "pos_embed", "patch_embed.proj.weight")
     published: ClassVar[dict[Network, Rules]] = dict.fromkeys(
         (
-            Network(
+            _network(
                 "DINOv2",
-                (*_keys, "blocks.0.ls1.gamma", "blocks.0.attn.qkv.weight"),
-                is_ours=True,
+                *(*_keys, "blocks.0.ls1.gamma", "blocks.0.attn.qkv.weight"),
                 prepare=add_class_position,
-                needed=_NEEDED,
                 accepts=_is_dinov2,
             ),
-            Network(
+            _network(
                 "DINOv2, in chunks of blocks",
-                (*_keys, "blocks.0.0.ls1.gamma", "blocks.0.0.attn.qkv.weight"),
-                is_ours=True,
+                *(*_keys, "blocks.0.0.ls1.gamma", "blocks.0.0.attn.qkv.weight"),
                 prepare=add_class_position,
-                needed=_NEEDED,
                 accepts=_is_dinov2,
                 rules=((r"^blocks\.\d+\.(\d+)\.", r"blocks.\1."),),
             ),
-            Network(
+            _network(
                 "DINOv2, Hugging Face's names",
-                ("embeddings.cls_token", "embeddings.position_embeddings", "encoder.layer.0.layer_scale1.lambda1"),
-                is_ours=True,
+                *("embeddings.cls_token", "embeddings.position_embeddings", "encoder.layer.0.layer_scale1.lambda1"),
                 prepare=add_class_position,
-                needed=_NEEDED,
                 rules=_HUGGING_FACE,
             ),
         ),
@@ -361,14 +346,7 @@ class DINOv3(DINO):
     eps = 1e-5
     own_attention: ClassVar[dict[str, Any]] = dict(type="SoftmaxAttention", key_bias=False)
     _vit: ClassVar[dict[str, Any]] = dict(
-        mlp_ratio=4,
-        patch_size=16,
-        image_size=256,
-        registers=4,
-        gated=False,
-        layer_scale=1e-5,
-        attention=own_attention,
-        attention_blocks=None,
+        DINO._common, patch_size=16, image_size=256, registers=4, gated=False, attention=own_attention
     )
     arch_settings: ClassVar[dict[str, dict[str, Any]]] = {
         "small": dict(_vit, depth=12, channels=384, num_heads=6),
@@ -385,7 +363,6 @@ class DINOv3(DINO):
 
     def build_stem(self) -> nn.Module:
         arch = self.arch
-        self.num_extra_tokens = 1 + arch["registers"]
         return TokenEmbed(self.in_channels, arch["channels"], arch["patch_size"], arch["registers"])
 
     def build_operator(self, operator: dict[str, Any], grid: tuple[int, ...]) -> nn.Module:
@@ -399,27 +376,21 @@ class DINOv3(DINO):
     timm = (TimmNames("dinov3_{}", _names, crop_pct=1.0),)
     published: ClassVar[dict[Network, Rules]] = dict.fromkeys(
         (
-            Network(
+            _network(
                 "DINOv3, timm's names",
-                ("cls_token", "reg_token", "blocks.0.gamma_1", "blocks.0.attn.qkv.weight"),
-                is_ours=True,
+                *("cls_token", "reg_token", "blocks.0.gamma_1", "blocks.0.attn.qkv.weight"),
                 prepare=mask_key_bias,
-                needed=_NEEDED,
                 accepts=lambda state: "pos_embed" not in state,
             ),
-            Network(
+            _network(
                 "DINOv3",
-                ("cls_token", "storage_tokens", "blocks.0.ls1.gamma", "blocks.0.attn.qkv.weight"),
-                is_ours=True,
+                *("cls_token", "storage_tokens", "blocks.0.ls1.gamma", "blocks.0.attn.qkv.weight"),
                 prepare=mask_key_bias,
-                needed=_NEEDED,
             ),
-            Network(
+            _network(
                 "DINOv3, Hugging Face's names",
-                ("embeddings.cls_token", "embeddings.register_tokens", "layer.0.attention.q_proj.weight"),
-                is_ours=True,
+                *("embeddings.cls_token", "embeddings.register_tokens", "layer.0.attention.q_proj.weight"),
                 prepare=mask_key_bias,
-                needed=_NEEDED,
                 rules=_HUGGING_FACE,
             ),
         ),
