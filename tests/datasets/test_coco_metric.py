@@ -2,6 +2,8 @@
 
 import json
 import math
+import multiprocessing
+from multiprocessing.pool import ThreadPool
 
 import numpy as np
 import pytest
@@ -76,6 +78,7 @@ EVERY_ITEM = [
     ids=str,
 )
 def test_up_to_100_detections_of_a_class_the_values_are_mmdets(tmp_path, monkeypatch, options):
+    monkeypatch.setattr(multiprocessing, "Pool", ThreadPool)  # forks of a process that has threads may wait for ever
     results, calls = files_and_results(tmp_path, 100), []
     evaluate, values = COCOeval.evaluate, []
     monkeypatch.setattr(COCOeval, "evaluate", lambda self: (calls.append(self.params.iouType), evaluate(self)))
