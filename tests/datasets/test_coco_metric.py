@@ -2,7 +2,6 @@
 
 import json
 import math
-import multiprocessing
 from multiprocessing.pool import ThreadPool
 
 import numpy as np
@@ -10,6 +9,7 @@ import pytest
 import torch
 
 pytest.importorskip("mmdet")
+from mmdet.datasets.api_wrappers import cocoeval_mp
 from mmdet.evaluation import CocoMetric as TheirMetric
 from pycocotools import mask as mask_api
 from pycocotools.cocoeval import COCOeval
@@ -78,7 +78,8 @@ EVERY_ITEM = [
     ids=str,
 )
 def test_up_to_100_detections_of_a_class_the_values_are_mmdets(tmp_path, monkeypatch, options):
-    monkeypatch.setattr(multiprocessing, "Pool", ThreadPool)  # forks of a process that has threads may wait for ever
+    # Forks of a process that has threads may wait for ever.
+    monkeypatch.setattr(cocoeval_mp.mp, "Pool", ThreadPool)
     results, calls = files_and_results(tmp_path, 100), []
     evaluate, values = COCOeval.evaluate, []
     monkeypatch.setattr(COCOeval, "evaluate", lambda self: (calls.append(self.params.iouType), evaluate(self)))
