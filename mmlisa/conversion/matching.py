@@ -7,6 +7,7 @@ from logging import WARNING
 
 import torch
 from mmengine.logging import print_log
+from timm.layers import resample_patch_embed
 from torch import Tensor, nn
 
 from mmlisa.checkpoints import adapt_channels
@@ -20,6 +21,8 @@ from .renaming import known_networks, recognise, rename
 NO_COUNTERPART = "no counterpart in the file"
 VALUE_ONLY = "except for their value, because query and key differ from the host's"
 _SHOWN = 40  # names in a line of a report
+_PATCHES = "stem.proj.weight"  # of vision transformers
+_REMEDY = " (resample_patches=True of PublishedWeights resamples it)"
 
 
 @dataclass(frozen=True)
@@ -33,6 +36,7 @@ class Match:
         unused: names in the file without a counterpart, each with its name under our rules; None if the rules drop it.
         resized: number of entries that were interpolated from another grid.
         share: share of the backbone's parameters that the file fills.
+        resampled: what was resampled to another size of the patches, as a line of the report.
     """
 
     network: Network
@@ -41,11 +45,13 @@ class Match:
     unused: dict[str, str | None]
     resized: int
     share: float
+    resampled: str
 
     def report(self) -> str:
         """Return a summary as text: what matches, what starts fresh, and why."""
         total = len(self.state.keys() | self.fresh.keys())
         text = f"{self.network.name}: {len(self.state)} of {total} tensors match, {self.share:.1%} of the parameters"
+        text += self.resampled
         reasons: dict[str, list[str]] = {}
         for name, why in self.fresh.items():
             reasons.setdefault(why, []).append(name)
@@ -77,7 +83,7 @@ class Match:
         if other := [name for name in others if any(part in name for part in self.network.needed)]:
             raise UserError(
                 f"the {self.network.name} weights are those of another arch than {backbone}: {other[0]} is only in one of the "
-                f"two, or of another shape. {self.report()}"
+                f"two, or of another shape{'' if other[0] != _PATCHES else _REMEDY}. {self.report()}"
             )
         if shapes and not {NO_COUNTERPART, VALUE_ONLY}.issuperset(self.fresh.values()):
             raise UserError(f"the weights are of another size than {backbone}: {self.report()}")
@@ -114,13 +120,14 @@ def fit(targets: Mapping[str, Tensor], state: Mapping[str, Tensor]) -> tuple[dic
     return fitting, fresh
 
 
-def match(published: Mapping[str, Tensor], backbone: nn.Module) -> Match:
+def match(published: Mapping[str, Tensor], backbone: nn.Module, resample_patches: bool = False) -> Match:
     """Find the weights of a published network that match ``backbone``, without loading them.
 
     Position tables of another grid are interpolated.
 
     Args:
         published: weights under the names of the file, without a prefix.
+        resample_patches: resample a patch embedding of another patch size (Beyer et al., "FlexiViT", eq. 5).
 
     Raises:
         UserError: an unknown network, or one that the backbone does not take.
@@ -143,6 +150,7 @@ def match(published: Mapping[str, Tensor], backbone: nn.Module) -> Match:
                 # Also of an equal shape: 24x24 and 18x32 have as many positions. Published networks have square grids.
                 state[name] = module.fit(key, state[name])
     _check_orientation(targets, state)
+    resampled = _resample_patches(targets, state) if resample_patches else ""
     matched, fresh = fit(targets, state)
     for name, tensor in matched.items():  # averaged weights may hold counters as floating point numbers
         matched[name] = tensor if targets[name].is_floating_point() else tensor.to(targets[name].dtype)
@@ -157,7 +165,17 @@ def match(published: Mapping[str, Tensor], backbone: nn.Module) -> Match:
         unused=dict.fromkeys(dropped) | unused,
         resized=sum(tensor.numel() != sizes.get(name, -1) for name, tensor in matched.items()),
         share=sum(counts.values()) / sum(parameters.values()),
+        resampled=resampled,
     )
+
+
+def _resample_patches(targets: Mapping[str, Tensor], state: dict[str, Tensor]) -> str:
+    """Give the patch embedding the patch size of the backbone, and return a line for the report."""
+    wanted, tensor = targets.get(_PATCHES), state.get(_PATCHES)
+    if wanted is None or tensor is None or wanted.shape[:2] != tensor.shape[:2] or wanted.shape == tensor.shape:
+        return ""
+    state[_PATCHES] = resample_patch_embed(tensor, list(wanted.shape[2:])).to(tensor.dtype)
+    return f"\n  {_PATCHES} was resampled from {_size(tensor.shape[2:])} to {_size(wanted.shape[2:])}"
 
 
 def _check_orientation(targets: Mapping[str, Tensor], state: Mapping[str, Tensor]) -> None:

@@ -1,4 +1,4 @@
-"""Weights of an LCNet in an ONNX file, the form in which trained LCNets and PicoDets of Paddle are shipped."""
+"""Weights in ONNX files: LCNets and PicoDets of Paddle, and vision transformers of Hugging Face that PyTorch exported."""
 
 from pathlib import Path
 from typing import Any
@@ -12,16 +12,44 @@ _BLOCKS = [f"blocks{stage}.{i}" for stage, count in enumerate((1, 2, 2, 6, 2), s
 _NORM = ("weight", "bias", "_mean", "_variance")
 
 
-def read_lcnet(path: Path) -> dict[str, np.ndarray]:
-    """Return the weights of an LCNet under Paddle's names, which follow from the order of the convolutions.
-
-    Convolutions behind the LCNet, such as those of PicoDet's neck and head, are named ``behind.<number>``.
+def read_onnx(path: Path) -> dict[str, np.ndarray]:
+    """Return the weights of a vision transformer under Hugging Face's names, or of an LCNet under Paddle's.
 
     Raises:
         CheckpointError: the file is damaged or another network.
         ImportError: the package onnx is missing.
     """
-    layers = _convolutions(path)
+    import onnx
+
+    try:
+        graph = onnx.load(path).graph
+    except Exception as error:  # protobuf's errors have no common type
+        raise CheckpointError(f"'{path}' is damaged or not an ONNX file") from error
+    arrays = {each.name: np.array(onnx.numpy_helper.to_array(each)) for each in graph.initializer}
+    if any(name.endswith("embeddings.cls_token") for name in arrays):
+        return _transformer(graph, arrays)
+    return _lcnet(_convolutions(graph, arrays), path)
+
+
+def _transformer(graph: Any, arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Name the arrays that the exporter left without a name (``onnx::…``) after the module of the node that takes them.
+
+    These are the transposed matrices of linear layers, and the positions, that of the class token apart from those of patches.
+    """
+    state = {name: array for name, array in arrays.items() if "::" not in name}
+    positions: dict[str, list[np.ndarray]] = {}
+    for node in graph.node:
+        module = ".".join(node.name.strip("/").split("/")[:-1])
+        for array in [arrays[name] for name in node.input if "::" in name and name in arrays]:
+            if node.op_type == "MatMul":
+                state[f"{module}.weight"] = array.T.copy()
+            elif module.endswith("embeddings") and array.ndim == 3:
+                positions.setdefault(f"{module}.position_embeddings", []).append(array)
+    return state | {name: np.concatenate(sorted(parts, key=np.size), axis=1) for name, parts in positions.items()}
+
+
+def _lcnet(layers: list[dict[str, Any]], path: Path) -> dict[str, np.ndarray]:
+    """Name the weights after the order of the convolutions; those of PicoDet's neck and head are ``behind.<number>``."""
     state: dict[str, np.ndarray] = {}
 
     def add(name: str, depthwise: bool) -> None:
@@ -29,8 +57,8 @@ def read_lcnet(path: Path) -> dict[str, np.ndarray]:
         if "norm" not in layer or depthwise != (layer["weight"].shape[1] == 1):
             found = f"a weight of shape {layer['weight'].shape}" if layer else "nothing"
             raise CheckpointError(
-                f"'{path}' is not an LCNet with batch norms: '{name}' would be {found}. Of ONNX files, only LCNet and PicoDet's "
-                "LCNet are read"
+                f"'{path}' is not an LCNet with batch norms: '{name}' would be {found}. Of ONNX files, LCNets (PicoDet's, too) "
+                "and Hugging Face's vision transformers are read"
             )
         state[f"{name}.conv.weight"] = layer["weight"]
         state.update((f"{name}.bn.{part}", array) for part, array in zip(_NORM, layer["norm"], strict=True))
@@ -47,15 +75,8 @@ def read_lcnet(path: Path) -> dict[str, np.ndarray]:
     return state | {f"behind.{i}": layer["weight"] for i, layer in enumerate(layers)}
 
 
-def _convolutions(path: Path) -> list[dict[str, Any]]:
+def _convolutions(graph: Any, arrays: dict[str, np.ndarray]) -> list[dict[str, Any]]:
     """Return ``weight``, ``bias`` and the four arrays of the batch norm (``norm``) of all convolutions, as they run."""
-    import onnx
-
-    try:
-        graph = onnx.load(path).graph
-    except Exception as error:  # protobuf's errors have no common type
-        raise CheckpointError(f"'{path}' is damaged or not an ONNX file") from error
-    arrays = {each.name: np.array(onnx.numpy_helper.to_array(each)) for each in graph.initializer}
     made: dict[str, dict[str, Any]] = {}  # by the name of a convolution's output
     for node in graph.node:
         constants = [arrays[name] for name in node.input if name in arrays]

@@ -37,6 +37,8 @@ class PublishedWeights:
             log warns.
         may_differ: parts, entries or options in which a checkpoint of the backbone's own kind may differ; see
             :func:`mmlisa.checkpoints.judge`.
+        resample_patches: resample a patch embedding of another patch size, such as DINOv2's 14 for a backbone of 16; see
+            :func:`mmlisa.conversion.match`.
 
     Raises:
         UserError: an unknown source, or one that does not fit the backbone.
@@ -44,9 +46,15 @@ class PublishedWeights:
     """
 
     def __init__(
-        self, source: str, ema: bool | None = None, min_matched: float = MIN_MATCHED, may_differ: Sequence[str] = ()
+        self,
+        source: str,
+        ema: bool | None = None,
+        min_matched: float = MIN_MATCHED,
+        may_differ: Sequence[str] = (),
+        resample_patches: bool = False,
     ) -> None:
         self.source, self.ema, self.min_matched, self.may_differ = source, ema, min_matched, may_differ
+        self.resample_patches = resample_patches
 
     def __call__(self, module: nn.Module) -> None:
         content = read(self.source, self.ema)
@@ -73,7 +81,7 @@ class PublishedWeights:
         load_checkpoint(module, content, self.source, [*self.may_differ, *fresh_in_a_start(module, content)])
 
     def _load_backbone(self, backbone: nn.Module, state: Mapping[str, Tensor]) -> None:
-        matched, name = match(state, backbone), type(backbone).__name__
+        matched, name = match(state, backbone, self.resample_patches), type(backbone).__name__
         if matched.network.is_ours:
             matched.check_size(name, shapes=False)
         matched.check_share(self.source, name, self.min_matched)

@@ -23,7 +23,7 @@ from mmlisa.checkpoints import (
 )
 from mmlisa.errors import UserError
 
-from .onnx_weights import read_lcnet
+from .onnx_weights import read_onnx
 from .renaming import known_networks
 
 _MMENGINES = "ema_state_dict"  # holds the weights without averaging: MMEngine exchanges the two when it saves
@@ -38,7 +38,8 @@ def read(source: str | Mapping[str, Any], ema: bool | None = None) -> dict[str, 
 
     Args:
         source: ``'timm:NAME'``, a model that timm downloads; a file or an address, see :func:`mmlisa.checkpoints.download`,
-            also Paddle's ``.pdparams``, NumPy's ``.npz`` and LCNets in ``.onnx``; or the content of a file.
+            also Paddle's ``.pdparams``, NumPy's ``.npz``, and LCNets or Hugging Face's ViTs in ``.onnx``; or the content of a
+            file.
         ema: True for the averaged weights: ``state_dict_ema``, ``model_ema``, or what MMEngine's ``EMAHook`` averaged; False for
             the others; None for those that the file has as its ``state_dict``, which MMEngine's hook replaces by the average.
             The log says if other averaged weights are not taken.
@@ -106,7 +107,7 @@ def _read_content(source: str) -> Mapping[str, Any]:
         return _from_timm(source.removeprefix("timm:"))
     path = download(source)
     if path.suffix == ".onnx":
-        return read_lcnet(path)
+        return read_onnx(path)
     try:
         if path.suffix == ".npz":
             with np.load(path, allow_pickle=False) as archive:

@@ -10,6 +10,7 @@ from typing import Any
 
 from mmengine.config import Config
 from mmengine.logging import print_log
+from torch import nn
 
 # Places in a config of what decides which numbers a network gets for an image; a model may be in a wrapper.
 _PREPROCESSOR = (
@@ -53,6 +54,23 @@ def compare_inputs(text: str, cfg: Config) -> list[str]:
         if theirs != mine:
             lines.append(f"was trained with another {part}: {_difference(theirs, mine)}")
     return lines
+
+
+def compare_statistics(model: nn.Module) -> str:
+    """Return in which way a preprocessor's mean and std are not those that timm states of a network; '' if they are."""
+    stated = getattr(getattr(getattr(model, "backbone", None), "network", None), "pretrained_cfg", None) or {}
+    preprocessor = getattr(model, "data_preprocessor", None)
+    for name in ("mean", "std"):
+        given = getattr(preprocessor, name, None)
+        if given is None or name not in stated:
+            continue
+        wanted = [round(255 * value, 2) for value in stated[name]]
+        used = [round(value, 2) for value in given.flatten().tolist()]
+        if max(abs(a - b) for a, b in zip(wanted, used, strict=False)) > 1:
+            return (
+                f"model.data_preprocessor.{name} is {used}, but the network of model.backbone was trained with {wanted}"
+            )
+    return ""
 
 
 def _first_found(tree: ast.Module, places: tuple[str, ...]) -> Any:

@@ -22,7 +22,7 @@ from mmlisa.errors import UserError
 from mmlisa.registry import HOOKS
 
 from .config import import_quietly, warn_of_schedule
-from .inputs import warn_of_inputs
+from .inputs import compare_statistics, warn_of_inputs
 from .maps import check_sizes, check_strides
 from .metrics import check_evaluation
 from .saving import InterruptHook, ScheduleHook, locked
@@ -80,8 +80,9 @@ def build_runner(cfg: Config, *, may_differ: Sequence[str] = (), whole: bool = F
     model = _innermost(runner.model)
     model = getattr(model, "detector", model)  # of tiles
     check_channels(model, _innermost_model(runner.cfg))
-    if note := check_strides(model):
-        runner.logger.warning(note)
+    for note in (check_strides(model), compare_statistics(model)):
+        if note:
+            runner.logger.warning(note)
     return runner
 
 

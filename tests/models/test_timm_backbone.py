@@ -5,6 +5,7 @@ import timm
 import torch
 
 import mmlisa
+from mmlisa.errors import UserError
 from mmlisa.registry import MODELS
 
 
@@ -45,3 +46,57 @@ def test_frozen_stages_out_of_range_are_refused(stages, most):
     options = dict(out_indices=(0, 1)) if most == 2 else {}
     with torch.device("meta"), pytest.raises(ValueError, match=rf"frozen_stages={stages}; .* {most} \(all\)"):
         MODELS.build(dict(type="mmlisa.TimmBackbone", model_name="resnet18", frozen_stages=stages, **options))
+
+
+def build(name, **options):
+    return MODELS.build(dict(type="mmlisa.TimmBackbone", model_name=name, **options)).eval()
+
+
+def test_norm_and_padding_of_a_vit():
+    """Equal to timm's normed features of the image padded to whole patches."""
+    torch.manual_seed(0)
+    backbone = build("vit_small_patch14_dinov2", norm=True, dynamic_img_size=True, out_indices=(5, 11))
+    image = torch.randn(1, 3, 65, 97)
+    padded = torch.nn.functional.pad(image, (0, 1, 0, 5))
+    with torch.no_grad():
+        found = backbone(image)
+        expected = backbone.network.model.forward_intermediates(padded, (5, 11), norm=True, intermediates_only=True)
+    assert [x.shape for x in found] == [(1, 384, 5, 7)] * 2
+    torch.testing.assert_close(found, tuple(expected))
+
+
+def test_a_size_that_timm_refuses_has_a_remedy():
+    with pytest.raises(UserError, match=r"beit_base_patch16_224.*64x96.*dynamic_img_size"):
+        build("beit_base_patch16_224")(torch.zeros(1, 3, 64, 96))
+
+
+@pytest.mark.parametrize(
+    ("name", "last"), [("vit_tiny_patch16_224", "blocks.11"), ("convnext_atto", "stages_3.blocks.1")]
+)
+def test_layer_depths_are_timms(name, last):
+    backbone = build(name)
+    names = [f"backbone.{name}" for name, _ in backbone.named_parameters()]
+    depths = {name: backbone.get_layer_depth(name, "backbone.") for name in names}
+    count = backbone.get_layer_depth("decode_head.conv.weight", "backbone.")[1]
+    assert {number for _, number in depths.values()} == {count}
+    assert backbone.get_layer_depth("decode_head.conv.weight", "backbone.") == (count - 1, count)
+    assert depths[names[0]][0] == 0
+    (deepest,) = {depth for name, (depth, _) in depths.items() if f".{last}." in name}
+    assert deepest == count - 2 == max(depth for name, (depth, _) in depths.items() if "norm." not in name)
+
+
+def test_weights_of_a_file(tmp_path):
+    """By timm's own filter of keys; one that leaves a matrix at random values is refused."""
+    torch.manual_seed(0)
+    whole = timm.create_model("convnext_atto")
+    torch.save({"state_dict": whole.state_dict()}, tmp_path / "whole.pth")
+    backbone = build("convnext_atto", pretrained=str(tmp_path / "whole.pth"))
+    image = torch.randn(1, 3, 64, 64)
+    with torch.no_grad():
+        torch.testing.assert_close(
+            backbone(image)[-1], whole.eval().forward_intermediates(image, intermediates_only=True)[-1]
+        )
+    state = {name: tensor for name, tensor in whole.state_dict().items() if "stages.3.blocks.1" not in name}
+    torch.save(state, tmp_path / "part.pth")
+    with pytest.raises(UserError, match=r"pretrained=.*part\.pth.*convnext_atto: 3 matrices"):
+        build("convnext_atto", pretrained=str(tmp_path / "part.pth"))

@@ -2,8 +2,11 @@
 
 import pytest
 from mmengine.config import Config
+from mmengine.model import ImgDataPreprocessor
+from torch import nn
 
-from mmlisa.training.inputs import compare_inputs, warn_of_inputs
+from mmlisa.registry import MODELS
+from mmlisa.training.inputs import compare_inputs, compare_statistics, warn_of_inputs
 
 PIPELINE = [dict(type="LoadImageFromFile"), dict(type="Resize", scale=(64, 64))]
 
@@ -42,3 +45,15 @@ def test_files_without_a_config_or_with_code(tmp_path, monkeypatch):
     assert "another data_preprocessor" in compare_inputs(text, config())[0]
     assert "cannot be parsed" in compare_inputs("model = (", config())[0]
     assert not (tmp_path / "ran").exists()
+
+
+@pytest.mark.parametrize(
+    ("mean", "expected"), [([123.675, 116.28, 103.53], ""), ([127.5] * 3, "data_preprocessor.mean")]
+)
+def test_mean_and_std_are_those_of_timms_network(mean, expected):
+    model = nn.Module()
+    model.backbone = MODELS.build(dict(type="mmlisa.TimmBackbone", model_name="convnext_atto"))
+    model.data_preprocessor = ImgDataPreprocessor(mean=mean, std=[58.395, 57.12, 57.375], bgr_to_rgb=True)
+    note = compare_statistics(model)
+    assert expected in note
+    assert bool(note) == bool(expected)

@@ -243,6 +243,19 @@ def add_class_position(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return joined(state, ("query", "key", "value"), "qkv")
 
 
+def _in_hugging_faces(prefix: str) -> Network:
+    """Describe DINOv2 under Hugging Face's names, which have a prefix in a classifier."""
+
+    def prepare(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        return add_class_position({n.removeprefix(prefix): t for n, t in state.items() if n.startswith(prefix)})
+
+    names = ("embeddings.cls_token", "embeddings.position_embeddings", "encoder.layer.0.layer_scale1.lambda1")
+    keys = [f"{prefix}{name}" for name in names]
+    return _network(
+        f"DINOv2, Hugging Face's names{prefix and ' of a classifier'}", *keys, prepare=prepare, rules=_HUGGING_FACE
+    )
+
+
 def _has_class_position(table: Tensor) -> bool:
     return isqrt(table.shape[1] - 1) ** 2 == table.shape[1] - 1
 
@@ -308,12 +321,7 @@ class DINOv2(DINO):
                 accepts=_is_dinov2,
                 rules=((r"^blocks\.\d+\.(\d+)\.", r"blocks.\1."),),
             ),
-            _network(
-                "DINOv2, Hugging Face's names",
-                *("embeddings.cls_token", "embeddings.position_embeddings", "encoder.layer.0.layer_scale1.lambda1"),
-                prepare=add_class_position,
-                rules=_HUGGING_FACE,
-            ),
+            *(_in_hugging_faces(prefix) for prefix in ("", "dinov2.", "dinov2_with_registers.")),
         ),
         (*_SCALES, *DEIT_RULES),
     )

