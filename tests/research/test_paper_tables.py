@@ -24,7 +24,12 @@ CELLS = {
 }
 
 
-@pytest.mark.parametrize("paper", CELLS)
+EVERY_COMMIT = ("ivit",)  # the quickest
+
+
+@pytest.mark.parametrize(
+    "paper", [pytest.param(paper, marks=() if paper in EVERY_COMMIT else pytest.mark.nightly) for paper in CELLS]
+)
 def test_all_rows_of_a_paper(paper):
     table = load_table(paper)
     results = evaluate(table["tables"])

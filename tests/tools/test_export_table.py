@@ -18,7 +18,7 @@ REFUSED = {
     "vfnet": "needs mmcv's compiled operators",
     "yolov3": "YOLOV3Head",
 }
-EVERY_COMMIT = ("rtmdet_tiny", "segformer", "mobilenet-v3")
+EVERY_COMMIT = ("rtmdet_tiny", "mobilenet-v3")  # test_whole_models.py exports a segmentor
 
 
 def rows():
