@@ -93,8 +93,11 @@ class TimmBackbone(SafeInit, BaseModule):
     def get_layer_depth(self, param_name: str, prefix: str = "") -> tuple[int, int]:
         """Return timm's layer of a parameter and the number of layers, for learning rates that decay from layer to layer.
 
-        Parameters outside of the backbone, whose names do not begin with ``prefix``, belong to the last layer.
+        Parameters outside of the backbone, whose names do not begin with ``prefix``, belong to the last layer. A network whose
+        layers timm does not number is a UserError.
         """
+        if not self.depths:
+            raise UserError(f"timm does not number the layers of model_name={self.model_name!r}; leave out layer_decay")
         count = max(self.depths.values()) + 1
         name = param_name.removeprefix(prefix) if param_name.startswith(prefix) else ""
         return self.depths.get(_flat(name), count - 1), count
@@ -117,6 +120,8 @@ class TimmBackbone(SafeInit, BaseModule):
         inner = {key: value for key, value in options.items() if key not in ("out_indices", "feature_cls")}
         with torch.device("meta"):
             whole = timm.create_model(self.model_name, **inner)
+        if not hasattr(whole, "group_matcher"):
+            return {}
         groups = group_parameters(whole, whole.group_matcher(coarse=False))
         return {_flat(name): layer for layer, names in groups.items() for name in names}
 

@@ -85,6 +85,11 @@ def test_layer_depths_are_timms(name, last):
     assert deepest == count - 2 == max(depth for name, (depth, _) in depths.items() if "norm." not in name)
 
 
+def test_a_network_without_numbered_layers_has_no_layer_decay():
+    with torch.device("meta"), pytest.raises(UserError, match=r"caformer_s18.*layer_decay"):
+        build("caformer_s18").get_layer_depth("backbone.network.stem.conv.weight", "backbone.")
+
+
 def test_weights_of_a_file(tmp_path):
     """By timm's own filter of keys; one that leaves a matrix at random values is refused."""
     torch.manual_seed(0)
