@@ -30,7 +30,8 @@ LIBRARY = {
 BACKBONES = ("hylisanet_s", "flatten_swin_t", "ivit_t")
 PAIRS = {name.format(backbone): known for name, known in LIBRARY.items() for backbone in BACKBONES}
 PAIRS["rtmdet_tiny_castling_lcnet_s_300e_coco"] = ("rtmdet/rtmdet_tiny_8xb32-300e_coco.py", RGB)
-VITDET = {f"mask_rcnn_vitdet_{name}_100e_coco" for name in ("flatten_deit_t", "castling_vit_b", "lisanet_i")}
+BACKBONES_OF_VITDET = ("flatten_deit_t", "castling_vit_b", "lisanet_i", "dinov2_s", "dinov3_s")
+VITDET = {f"mask_rcnn_vitdet_{name}_100e_coco" for name in BACKBONES_OF_VITDET}
 
 
 def read(path: Path) -> Config:
