@@ -259,4 +259,6 @@ def _kind(prefix: str, module: nn.Module, leaf: str, parameter: nn.Parameter) ->
     if isinstance(module, nn.Embedding):
         return "embedding"
     named = {"positional_encoding": "keys' position", "position": "position", "position_embedding": "position"}
-    return (named | {"cls_token": "token", "reg_token": "token"}).get(leaf) or ("scale" if parameter.ndim == 1 else "weight")
+    return (named | {"cls_token": "token", "reg_token": "token"}).get(leaf) or (
+        "scale" if parameter.ndim == 1 else "weight"
+    )
