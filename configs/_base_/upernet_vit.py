@@ -20,6 +20,7 @@ optim_wrapper = dict(
     optimizer=dict(type="AdamW", lr=3e-5, betas=(0.9, 0.999), weight_decay=0.05),
     paramwise_cfg=dict(
         layer_decay=0.9,
+        bias_decay_mult=0.0,
         norm_decay_mult=0.0,
         custom_keys={
             "stem.position": _no_decay,
