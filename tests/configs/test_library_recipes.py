@@ -1,6 +1,7 @@
 """Configs that are a library's recipe with another backbone: everything but the backbone equals the library's built objects."""
 
 import re
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,7 @@ BACKBONES = ("hylisanet_s", "flatten_swin_t", "ivit_t")
 PAIRS = {name.format(backbone): known for name, known in LIBRARY.items() for backbone in BACKBONES}
 PAIRS["rtmdet_tiny_castling_lcnet_s_300e_coco"] = ("rtmdet/rtmdet_tiny_8xb32-300e_coco.py", RGB)
 BACKBONES_OF_VITDET = ("flatten_deit_t", "castling_vit_b", "lisanet_i", "dinov2_s", "dinov3_s")
+UPERNET = {"upernet_dinov2_s_160k_ade20k", "upernet_dinov3_b_160k_ade20k"}
 VITDET = {f"mask_rcnn_vitdet_{name}_100e_coco" for name in BACKBONES_OF_VITDET}
 
 
@@ -70,7 +72,7 @@ def without(node: Any, *names: str) -> Any:
 
 def test_every_such_config_is_here():
     ours = {path.stem for path in CONFIGS.rglob("*.py") if re.match(r"#[^\n]+Ours: \w+'s recipe", path.read_text())}
-    assert ours == PAIRS.keys() | VITDET
+    assert ours == PAIRS.keys() | VITDET | UPERNET
 
 
 @pytest.mark.parametrize(
@@ -153,3 +155,19 @@ def test_vitdet_sees_images_of_the_size_of_its_positions(name):
     for training in (True, False):  # smaller images are padded
         batch = dict(inputs=[torch.zeros(3, 700, 500)], data_samples=None)
         assert pad(batch, training)["inputs"].shape == (1, 3, 1024, 1024)
+
+
+@pytest.mark.parametrize("name", sorted(UPERNET))
+def test_upernet_on_a_vit_has_the_recipe_of_mmsegmentations_beit(name):
+    ours = read(CONFIGS / f"{name}.py")
+    root = Path(find_spec("mmseg").origin).parent / ".mim" / "configs"
+    theirs = read(root / "beit" / "beit-base_upernet_8xb2-160k_ade20k-640x640.py")
+    assert ours.optim_wrapper.optimizer == theirs.optim_wrapper.optimizer
+    assert ours.optim_wrapper.paramwise_cfg.layer_decay == theirs.optim_wrapper.paramwise_cfg.layer_decay_rate
+    assert ours.train_dataloader.batch_size == theirs.train_dataloader.batch_size
+    assert ours.train_cfg.max_iters == theirs.train_cfg.max_iters
+    for key in ("out_indices", "drop_path_rate"):
+        assert ours.model.backbone[key] == theirs.model.backbone[key]
+    assert ours.model.neck.rescales == theirs.model.neck.rescales
+    for mine, known in zip(ours.param_scheduler, theirs.param_scheduler, strict=True):
+        assert dict(mine) == dict(known)
