@@ -1,13 +1,13 @@
 """Any network of timm that returns maps, as a backbone of OpenMMLab's heads."""
 
-from collections.abc import Mapping
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import timm
 import torch
 import torch.nn.functional as F
 from mmengine.model import BaseModule
+from timm.layers import PatchEmbed
 from timm.models import group_parameters
 from timm.models._features import FeatureGetterNet
 from torch import Tensor, nn
@@ -18,8 +18,6 @@ from mmlisa.models.backbones.base import keep_frozen
 from mmlisa.models.init_cfg import SafeInit
 from mmlisa.registry import MODELS
 
-_SEED = 2_147_483_629  # of initial values that are compared with a file's; a file made with this seed would be refused
-
 
 @MODELS.register_module()
 class TimmBackbone(SafeInit, BaseModule):
@@ -29,8 +27,8 @@ class TimmBackbone(SafeInit, BaseModule):
 
     Args:
         model_name, options: of ``timm.create_model``, such as ``out_indices`` and ``drop_path_rate``.
-        pretrained: True for the weights that timm downloads, or a file of the weights of the whole network, which is read without
-            running its code.
+        pretrained: True for the weights that timm downloads, or a file of the network's weights, which is read without running
+            its code and, in either direction, compared with the network by timm; the classifier may have any number of classes.
         norm: put the network's last norm on the maps, as in the features of DINOv2; for networks with ``forward_intermediates``.
         frozen_stages: -1 trains everything, 0 freezes what precedes the first map's stage, n > 0 also the stages of n maps
             (n blocks of a plain ViT).
@@ -55,11 +53,15 @@ class TimmBackbone(SafeInit, BaseModule):
         **options: Any,
     ) -> None:
         super().__init__(init_cfg)
+        self.model_name = model_name
+        # Of the network before timm takes the maps out of it.
+        self.whole_options = {key: value for key, value in options.items() if key != "out_indices"}
         if norm:
             options["feature_cls"] = partial(FeatureGetterNet, norm=True)
-        self.model_name = model_name
-        self.network = self._create(pretrained, options)
-        self.depths = self._depths(options)
+        if isinstance(pretrained, str):
+            weights = self._read(pretrained)
+            options["pretrained_cfg_overlay"] = dict(state_dict=weights)
+        self.network = timm.create_model(model_name, pretrained=bool(pretrained), features_only=True, **options)
         info = self.network.feature_info
         self.out_indices = tuple(info.out_indices)
         self.feature_channels, self.feature_strides = tuple(info.channels()), tuple(info.reduction())
@@ -77,9 +79,13 @@ class TimmBackbone(SafeInit, BaseModule):
 
     def forward(self, image: Tensor) -> tuple[Tensor, ...]:
         """``[B, 3, H, W]`` -> one ``[B, C_i, H_i, W_i]`` per output index."""
-        bottom, right = (-size % patch for size, patch in zip(image.shape[2:], self._patch(), strict=True))
+        embedding = getattr(getattr(self.network, "model", self.network), "patch_embed", None)
+        padded = image
+        if isinstance(embedding, PatchEmbed):
+            height, width = embedding.patch_size
+            padded = F.pad(image, (0, -image.shape[3] % width, 0, -image.shape[2] % height))
         try:
-            maps = self.network(F.pad(image, (0, right, 0, bottom)))
+            maps = self.network(padded)
         except AssertionError as error:
             size = "x".join(map(str, image.shape[2:]))
             remedy = "see timm's options dynamic_img_size, img_size and strict_img_size"
@@ -96,39 +102,40 @@ class TimmBackbone(SafeInit, BaseModule):
         Parameters outside of the backbone, whose names do not begin with ``prefix``, belong to the last layer. A network whose
         layers timm does not number is a UserError.
         """
-        if not self.depths:
+        if not self._depths:
             raise UserError(f"timm does not number the layers of model_name={self.model_name!r}; leave out layer_decay")
-        count = max(self.depths.values()) + 1
+        count = max(self._depths.values()) + 1
         name = param_name.removeprefix(prefix) if param_name.startswith(prefix) else ""
-        return self.depths.get(_flat(name), count - 1), count
+        return self._depths.get(_flat(name), count - 1), count
 
-    def _create(self, pretrained: bool | str, options: dict[str, Any]) -> nn.Module:
-        create = partial(timm.create_model, self.model_name, features_only=True, **options)
-        if isinstance(pretrained, bool):
-            return create(pretrained=pretrained)
-        weights = dict(state_dict_of(read_checkpoint(pretrained), pretrained))
-        with torch.random.fork_rng():
-            torch.manual_seed(_SEED)
-            initial = create().state_dict()
-            torch.manual_seed(_SEED)
-            network = create(pretrained=True, pretrained_cfg_overlay=dict(state_dict=weights))
-        _check_filled(initial, network.state_dict(), pretrained, self.model_name)
-        return network
-
-    def _depths(self, options: Mapping[str, Any]) -> dict[str, int]:
-        """Return the layer of each parameter, which the network knows before timm takes the maps out of it."""
-        inner = {key: value for key, value in options.items() if key not in ("out_indices", "feature_cls")}
+    @cached_property
+    def _depths(self) -> dict[str, int]:
+        """The layer of each parameter, by which learning rates decay."""
         with torch.device("meta"):
-            whole = timm.create_model(self.model_name, **inner)
+            whole = timm.create_model(self.model_name, **self.whole_options)
         if not hasattr(whole, "group_matcher"):
             return {}
         groups = group_parameters(whole, whole.group_matcher(coarse=False))
         return {_flat(name): layer for layer, names in groups.items() for name in names}
 
-    def _patch(self) -> tuple[int, int]:
-        """Return the sides of a patch; 1 in a network that takes any image."""
-        embedding = getattr(getattr(self.network, "model", self.network), "patch_embed", None)
-        return getattr(embedding, "patch_size", None) or (1, 1)
+    def _read(self, path: str) -> dict[str, Tensor]:
+        """Return the weights of a file that timm loads strictly into the whole network; into one for maps, it does not."""
+        weights = dict(state_dict_of(read_checkpoint(path), path))
+        stated = timm.get_pretrained_cfg(self.model_name)
+        classifier = weights.get(f"{stated.classifier}.weight")
+        saved_classes = 0 if classifier is None else len(classifier)
+        reasons = []
+        # The second one is for a file of other classes, or without a classifier, under timm's names.
+        for classes in (stated.num_classes, saved_classes):
+            overlay = dict(state_dict=dict(weights), num_classes=classes, label_offset=0)
+            options = dict(self.whole_options, num_classes=classes, pretrained_cfg_overlay=overlay)
+            try:
+                timm.create_model(self.model_name, pretrained=True, **options)
+            except (RuntimeError, KeyError) as error:
+                reasons.append(" ".join(str(error).split()))
+            else:
+                return weights
+        raise UserError(f"pretrained={path!r} is not a file of {self.model_name}: {min(reasons, key=len)[:300]}")
 
     def _modules_before(self, stage: int) -> list[nn.Module]:
         """Return the modules up to the last one of a stage, with 0 up to the first stage, in the order of registration."""
@@ -146,13 +153,3 @@ class TimmBackbone(SafeInit, BaseModule):
 def _flat(name: str) -> str:
     """Return the name of a parameter without the differences that timm's ways to take maps out of a network make."""
     return name.removeprefix("network.").removeprefix("model.").replace(".", "_")
-
-
-def _check_filled(before: Mapping[str, Tensor], after: Mapping[str, Tensor], source: str, name: str) -> None:
-    """Raise UserError if a file has left a matrix of a network at its initial values, which timm does not say."""
-    kept = [key for key, tensor in before.items() if tensor.ndim > 1 and tensor.equal(after[key])]
-    if kept:
-        first = ", ".join(kept[:3])
-        raise UserError(
-            f"pretrained={source!r} does not fill {name}: {len(kept)} matrices keep random values ({first})"
-        )

@@ -57,19 +57,25 @@ def compare_inputs(text: str, cfg: Config) -> list[str]:
 
 
 def compare_statistics(model: nn.Module) -> str:
-    """Return in which way a preprocessor's mean and std are not those that timm states of a network; '' if they are."""
-    stated = getattr(getattr(getattr(model, "backbone", None), "network", None), "pretrained_cfg", None) or {}
+    """Return in which way a preprocessor's mean and std are not those that timm states of a network; '' if they are.
+
+    The order of the channels is not compared.
+    """
+    network = getattr(getattr(model, "backbone", None), "network", None)
+    stated = getattr(network, "pretrained_cfg", None) or {}
     preprocessor = getattr(model, "data_preprocessor", None)
     for name in ("mean", "std"):
-        given = getattr(preprocessor, name, None)
-        if given is None or name not in stated:
+        if name not in stated:
             continue
         wanted = [round(255 * value, 2) for value in stated[name]]
-        used = [round(value, 2) for value in given.flatten().tolist()]
-        if max(abs(a - b) for a, b in zip(wanted, used, strict=False)) > 1:
+        given = getattr(preprocessor, name, None)
+        if given is None:
             return (
-                f"model.data_preprocessor.{name} is {used}, but the network of model.backbone was trained with {wanted}"
+                f"model.data_preprocessor has no {name}, and is not compared with {wanted}, timm's for model.backbone"
             )
+        used = [round(value, 2) for value in given.flatten().tolist()]
+        if len(used) != len(wanted) or any(abs(a - b) > 1 for a, b in zip(wanted, used, strict=True)):
+            return f"model.data_preprocessor.{name} is {used}, but timm's for model.backbone is {wanted}"
     return ""
 
 

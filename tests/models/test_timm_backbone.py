@@ -90,18 +90,50 @@ def test_a_network_without_numbered_layers_has_no_layer_decay():
         build("caformer_s18").get_layer_depth("backbone.network.stem.conv.weight", "backbone.")
 
 
-def test_weights_of_a_file(tmp_path):
-    """By timm's own filter of keys; one that leaves a matrix at random values is refused."""
+@pytest.mark.parametrize("name", ["pvt_v2_b0", "xcit_nano_12_p16_224"])
+def test_patches_that_overlap_are_not_padded(name):
+    image = torch.randn(1, 3, 65, 97)
+    backbone = build(name)
+    with torch.no_grad():
+        torch.testing.assert_close(backbone(image), tuple(backbone.network(image)))
+
+
+def save(path, **changes):
     torch.manual_seed(0)
     whole = timm.create_model("convnext_atto")
-    torch.save({"state_dict": whole.state_dict()}, tmp_path / "whole.pth")
-    backbone = build("convnext_atto", pretrained=str(tmp_path / "whole.pth"))
-    image = torch.randn(1, 3, 64, 64)
+    state = {name: tensor for name, tensor in whole.state_dict().items() if name not in changes}
+    torch.save({"state_dict": state | {name: tensor for name, tensor in changes.items() if tensor is not None}}, path)
+    return whole.eval()
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"head.fc.weight": torch.zeros(7, 320), "head.fc.bias": torch.zeros(7)},
+        {"head.fc.weight": None, "head.fc.bias": None},
+    ],
+    ids=["whole", "other classes", "no classifier"],
+)
+def test_weights_of_a_file(tmp_path, changes):
+    whole, image = save(tmp_path / "a.pth", **changes), torch.randn(1, 3, 64, 64)
     with torch.no_grad():
-        torch.testing.assert_close(
-            backbone(image)[-1], whole.eval().forward_intermediates(image, intermediates_only=True)[-1]
-        )
-    state = {name: tensor for name, tensor in whole.state_dict().items() if "stages.3.blocks.1" not in name}
-    torch.save(state, tmp_path / "part.pth")
-    with pytest.raises(UserError, match=r"pretrained=.*part\.pth.*convnext_atto: 3 matrices"):
-        build("convnext_atto", pretrained=str(tmp_path / "part.pth"))
+        found = build("convnext_atto", pretrained=str(tmp_path / "a.pth"))(image)[-1]
+        expected = whole.forward_intermediates(image, intermediates_only=True)[-1]
+    torch.testing.assert_close(found, expected)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"stages.3.blocks.1.mlp.fc1.weight": None},
+        {"stages.3.blocks.1.norm.bias": None},
+        {"stages.2.blocks.6.norm.bias": torch.zeros(160)},
+        {"stages.3.blocks.1.norm.bias": torch.zeros(160)},
+    ],
+    ids=["matrix is missing", "bias is missing", "deeper", "wider"],
+)
+def test_a_file_of_another_network_is_refused(tmp_path, changes):
+    save(tmp_path / "a.pth", **changes)
+    with pytest.raises(UserError, match=rf"pretrained=.*a\.pth.*convnext_atto: .*{next(iter(changes))}"):
+        build("convnext_atto", pretrained=str(tmp_path / "a.pth"))
