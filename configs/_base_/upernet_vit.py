@@ -1,6 +1,7 @@
 # UperNet on a plain ViT, with mmsegmentation's recipe of BEiT (beit-base_upernet_8xb2-160k_ade20k-640x640.py): 16 images, AdamW
 # 3e-5, weight decay 0.05, layer decay 0.9, 1500 iterations of warm-up, linear decay, four maps of the strides 4 to 32 from four
-# blocks. A config adds its backbone and the channels.
+# blocks. Unlike there, crops of 512 pixels, tests of whole images, and heads as wide as Swin's. A config adds its backbone and
+# the channels.
 _base_ = [
     "./models/upernet.py",
     "./datasets/ade20k_tta.py",

@@ -22,7 +22,6 @@ NO_COUNTERPART = "no counterpart in the file"
 VALUE_ONLY = "except for their value, because query and key differ from the host's"
 _SHOWN = 40  # names in a line of a report
 _PATCHES = "stem.proj.weight"  # of vision transformers
-_REMEDY = " (resample_patches=True of PublishedWeights resamples it)"
 
 
 @dataclass(frozen=True)
@@ -83,7 +82,7 @@ class Match:
         if other := [name for name in others if any(part in name for part in self.network.needed)]:
             raise UserError(
                 f"the {self.network.name} weights are those of another arch than {backbone}: {other[0]} is only in one of the "
-                f"two, or of another shape{'' if other[0] != _PATCHES else _REMEDY}. {self.report()}"
+                f"two, or of another shape. {self.report()}"
             )
         if shapes and not {NO_COUNTERPART, VALUE_ONLY}.issuperset(self.fresh.values()):
             raise UserError(f"the weights are of another size than {backbone}: {self.report()}")
@@ -112,11 +111,16 @@ def _different_shapes(target: Tensor, published: Tensor) -> str:
 def fit(targets: Mapping[str, Tensor], state: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], dict[str, str]]:
     """Return the entries that have the name and shape of a target, and for every other target the reason."""
     fitting = {name: state[name] for name in targets if name in state and state[name].shape == targets[name].shape}
-    fresh = {
-        name: _different_shapes(tensor, state[name]) if name in state else NO_COUNTERPART
-        for name, tensor in targets.items()
-        if name not in fitting
-    }
+    fresh = {}
+    for name, target in targets.items():
+        if name in fitting:
+            continue
+        if name not in state:
+            fresh[name] = NO_COUNTERPART
+            continue
+        fresh[name] = _different_shapes(target, state[name])
+        if name == _PATCHES and target.shape[:2] == state[name].shape[:2]:
+            fresh[name] += " (resample_patches=True of PublishedWeights resamples it)"
     return fitting, fresh
 
 

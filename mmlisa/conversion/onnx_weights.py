@@ -27,24 +27,30 @@ def read_onnx(path: Path) -> dict[str, np.ndarray]:
         raise CheckpointError(f"'{path}' is damaged or not an ONNX file") from error
     arrays = {each.name: np.array(onnx.numpy_helper.to_array(each)) for each in graph.initializer}
     if any(name.endswith("embeddings.cls_token") for name in arrays):
-        return _transformer(graph, arrays)
+        return _transformer(graph, arrays, path)
     return _lcnet(_convolutions(graph, arrays), path)
 
 
-def _transformer(graph: Any, arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+def _transformer(graph: Any, arrays: dict[str, np.ndarray], path: Path) -> dict[str, np.ndarray]:
     """Name the arrays that the exporter left without a name (``onnx::…``) after the module of the node that takes them.
 
     These are the transposed matrices of linear layers, and the positions, that of the class token apart from those of patches.
+    Other matrices without a name are a CheckpointError.
     """
     state = {name: array for name, array in arrays.items() if "::" not in name}
+    unnamed = {name: array for name, array in arrays.items() if "::" in name and array.ndim > 1}
     positions: dict[str, list[np.ndarray]] = {}
     for node in graph.node:
         module = ".".join(node.name.strip("/").split("/")[:-1])
-        for array in [arrays[name] for name in node.input if "::" in name and name in arrays]:
-            if node.op_type == "MatMul":
-                state[f"{module}.weight"] = array.T.copy()
-            elif module.endswith("embeddings") and array.ndim == 3:
-                positions.setdefault(f"{module}.position_embeddings", []).append(array)
+        for name in unnamed.keys() & set(node.input):
+            if node.op_type == "MatMul" and module:
+                state[f"{module}.weight"] = unnamed.pop(name).T.copy()
+            elif module.endswith("embeddings") and unnamed[name].ndim == 3:
+                positions.setdefault(f"{module}.position_embeddings", []).append(unnamed.pop(name))
+    if unnamed:
+        raise CheckpointError(
+            f"'{path}' has {len(unnamed)} matrices that belong to no linear layer, first {min(unnamed)}"
+        )
     return state | {name: np.concatenate(sorted(parts, key=np.size), axis=1) for name, parts in positions.items()}
 
 

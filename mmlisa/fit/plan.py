@@ -14,7 +14,7 @@ from mmengine.config import Config
 from mmlisa import config_path
 from mmlisa.data.dataset import Dataset
 from mmlisa.errors import UserError
-from mmlisa.training.config import predicts_masks, type_name
+from mmlisa.training.config import predicts_masks, published_weights
 
 
 @dataclass(frozen=True)
@@ -149,17 +149,10 @@ def _read_preset(path: str, task: str) -> Preset | None:
     cfg = Config.fromfile(path)
     if cfg.get("default_scope") != _TASKS[task].library:
         return None
-    weights = cfg.get("load_from") or _published_source(cfg.model.backbone)
+    weights = cfg.get("load_from") or published_weights(cfg.model.backbone).get("source", "")
     batch = cfg.get("auto_scale_lr", {}).get("base_batch_size", cfg.train_dataloader.batch_size)
     rate, length = cfg.optim_wrapper.optimizer.lr, (cfg.train_cfg.get(key, 0) for key in ("max_iters", "max_epochs"))
     return Preset(str(Path(path).absolute()), weights, rate, batch, *length)
-
-
-def _published_source(backbone: Mapping[str, Any]) -> str:
-    """Return the published weights that a backbone's ``init_cfg`` names, a dict or a list of dicts; empty if it names none."""
-    init = backbone.get("init_cfg") or []
-    entries = [init] if isinstance(init, Mapping) else init
-    return next((entry["source"] for entry in entries if type_name(entry) == "PublishedWeights"), "")
 
 
 def _choose_side(dataset: Dataset, options: Options, on_gpu: bool) -> tuple[bool, float, str]:
@@ -232,9 +225,10 @@ def write_configs(plan: Plan, dataset: Dataset, folder: Path) -> dict[str, str]:
     backbone: dict[str, Any] = {}
     if "image_size" in base.backbone and not weights:
         backbone["image_size"] = plan.side
+    own = published_weights(base.backbone)
     if weights.startswith("timm:"):
-        backbone["init_cfg"] = dict(_delete_=True, type="mmlisa.PublishedWeights", source=weights)
-    elif _published_source(base.backbone):
+        backbone["init_cfg"] = own | dict(_delete_=True, type="mmlisa.PublishedWeights", source=weights)
+    elif own:
         backbone["init_cfg"] = None
     if backbone:
         model["backbone"] = backbone

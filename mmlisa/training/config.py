@@ -205,6 +205,13 @@ def config_for_training(
     return cfg
 
 
+def published_weights(backbone: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the entry ``PublishedWeights`` of a backbone's ``init_cfg``, a dict or a list of dicts; empty if it has none."""
+    init = backbone.get("init_cfg") or []
+    entries = [init] if isinstance(init, Mapping) else init
+    return next((dict(entry) for entry in entries if type_name(entry) == "PublishedWeights"), {})
+
+
 def _set_pretrained(cfg: Config, source: str, ema: bool | None) -> None:
     if "pretrained_by" in cfg and "head" in cfg.model and not source.startswith("timm:"):
         # A classifier that fine-tunes another one loads all of it: its rate is too small for a new head.
@@ -212,7 +219,8 @@ def _set_pretrained(cfg: Config, source: str, ema: bool | None) -> None:
             raise UserError(f"--pretrained '{source}': this config starts from load_from='{cfg.load_from}'; set that")
         cfg.load_from = source
     else:
-        cfg.model.backbone.init_cfg = dict(type="mmlisa.PublishedWeights", source=source, ema=ema)
+        own = published_weights(cfg.model.backbone)  # how the config's weights are loaded, such as resample_patches
+        cfg.model.backbone.init_cfg = own | dict(type="mmlisa.PublishedWeights", source=source, ema=ema)
 
 
 def _set_length(cfg: Config, epochs: int | None, iterations: int | None) -> None:

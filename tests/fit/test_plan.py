@@ -121,6 +121,7 @@ def test_a_config_is_a_model_with_its_own_recipe(tmp_path, name, recipe):
     [
         (None, ""),
         ([dict(type="Normal", layer="Linear"), dict(type="mmlisa.PublishedWeights", source="timm:x")], "timm:x"),
+        (dict(type="mmlisa.PublishedWeights", source="timm:x", resample_patches=True), "timm:x"),
         ([], ""),
     ],
 )
@@ -130,7 +131,12 @@ def test_published_weights_of_a_users_config(tmp_path, init_cfg, weights):
     plan, cfg, _ = config_of(tmp_path, make(), str(tmp_path / "my.py"))
     assert plan.preset.weights == weights
     found = cfg.model.backbone.init_cfg
-    assert found == (dict(type="mmlisa.PublishedWeights", source=weights) if weights else init_cfg)
+    if weights:
+        own = init_cfg if isinstance(init_cfg, dict) else init_cfg[-1]
+        assert found == own
+        assert found["source"] == weights
+    else:
+        assert found == init_cfg
     assert not config_of(tmp_path, make(), str(tmp_path / "my.py"), "")[1].model.backbone.init_cfg
 
 

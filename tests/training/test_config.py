@@ -105,6 +105,9 @@ def test_a_backbone_without_its_pretrained_weights_is_named():
     assert "classifier_hylisanet_s_300e_imagenet.py" in config.warn_of_random_backbone(cfg)
     pretrained = config.config_for_training(cfg, pretrained="hylisanet_s.pth")
     assert pretrained.model.backbone.init_cfg.source == "hylisanet_s.pth"
+    resampled = config.load_config("mask_rcnn_vitdet_dinov2_s_100e_coco.py")
+    resampled = config.config_for_training(resampled, pretrained="dino.pth").model.backbone.init_cfg
+    assert (resampled.source, resampled.resample_patches) == ("dino.pth", True)
     for given in (
         pretrained,
         config.load_config(COCO, options=dict(load_from="x.pth")),

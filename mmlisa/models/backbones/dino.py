@@ -199,9 +199,14 @@ def joined(state: Mapping[str, Tensor], names: Sequence[str], joint: str) -> dic
     joint_state = {}
     for name, tensor in state.items():
         if f".{query}." in name:
-            others = [state.get(name.replace(f".{query}.", f".{each}.")) for each in (key, value)]
-            parts = [tensor, *(torch.zeros_like(tensor) if other is None else other for other in others)]
-            joint_state[name.replace(f".{query}.", f".{joint}.")] = torch.cat(parts)
+            key_name = name.replace(f".{query}.", f".{key}.")
+            value_name = name.replace(f".{query}.", f".{value}.")
+            parts = {name: tensor, key_name: state.get(key_name), value_name: state.get(value_name)}
+            if parts[key_name] is None and name.endswith(".bias"):
+                parts[key_name] = torch.zeros_like(tensor)
+            if missing := [part for part, weight in parts.items() if weight is None]:
+                raise UserError(f"the file has {name}, but no {missing[0]}; it is not a whole network")
+            joint_state[name.replace(f".{query}.", f".{joint}.")] = torch.cat([*parts.values()])
         elif not any(f".{each}." in name for each in (key, value)):
             joint_state[name] = tensor
     return joint_state
