@@ -16,6 +16,7 @@ def read_onnx(path: Path) -> dict[str, np.ndarray]:
     """Return the weights of a vision transformer under Hugging Face's names, or of an LCNet under Paddle's.
 
     Raises:
+        OSError: the file cannot be read.
         CheckpointError: the file is damaged or another network.
         ImportError: the package onnx is missing.
     """
@@ -23,6 +24,8 @@ def read_onnx(path: Path) -> dict[str, np.ndarray]:
 
     try:
         graph = onnx.load(path).graph
+    except OSError:
+        raise
     except Exception as error:  # protobuf's errors have no common type
         raise CheckpointError(f"'{path}' is damaged or not an ONNX file") from error
     arrays = {each.name: np.array(onnx.numpy_helper.to_array(each)) for each in graph.initializer}

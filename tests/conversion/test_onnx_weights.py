@@ -80,3 +80,5 @@ def test_other_files_are_refused(tmp_path):
     path.write_bytes(b"\xff" * 100)
     with pytest.raises(CheckpointError, match="not an ONNX file"):
         convert_published(str(path))
+    with pytest.raises(FileNotFoundError):
+        convert_published(str(tmp_path / "missing.onnx"))
