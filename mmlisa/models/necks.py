@@ -11,6 +11,7 @@ from mmengine.model import BaseModule
 from timm.layers import LayerNorm2d
 from torch import Tensor, nn
 
+from mmlisa.errors import UserError
 from mmlisa.models.init_cfg import SafeInit
 from mmlisa.registry import MODELS
 
@@ -100,12 +101,21 @@ class SimpleFeaturePyramid(SafeInit, BaseModule):
     Args:
         in_channels: channels of the backbone's last map, a multiple of 4.
         out_channels: channels of every returned map.
+        out_indices: which of the five maps are returned, such as ``(1, 2, 3)`` for strides of 8, 16 and 32 after patches of 16
+            pixels.
     """
 
     def __init__(
-        self, in_channels: int, out_channels: int = 256, init_cfg: dict[str, Any] | list[dict[str, Any]] | None = None
+        self,
+        in_channels: int,
+        out_channels: int = 256,
+        out_indices: Sequence[int] = (0, 1, 2, 3, 4),
+        init_cfg: dict[str, Any] | list[dict[str, Any]] | None = None,
     ) -> None:
         super().__init__(init_cfg)
+        if not out_indices or not set(out_indices) <= set(range(5)):
+            raise UserError(f"out_indices={out_indices!r}; the pyramid has the maps 0 to 4")
+        self.out_indices = tuple(sorted(set(out_indices)))
         half, quarter, double = in_channels // 2, in_channels // 4, partial(nn.ConvTranspose2d, kernel_size=2, stride=2)
         rescalings = [
             ([double(in_channels, half), LayerNorm2d(half), nn.GELU(), double(half, quarter)], quarter),
@@ -113,17 +123,19 @@ class SimpleFeaturePyramid(SafeInit, BaseModule):
             ([], in_channels),
             ([nn.MaxPool2d(2, stride=2)], in_channels),
         ]
-        self.levels = nn.ModuleList(
-            nn.Sequential(
+        self.levels = nn.ModuleDict()
+        for index in sorted({min(i, 3) for i in out_indices}):
+            rescaling, channels = rescalings[index]
+            self.levels[str(index)] = nn.Sequential(
                 *rescaling,
                 nn.Conv2d(channels, out_channels, 1, bias=False),
                 LayerNorm2d(out_channels),
                 nn.Conv2d(out_channels, out_channels, 3, padding=1, bias=False),
                 LayerNorm2d(out_channels),
             )
-            for rescaling, channels in rescalings
-        )
 
     def forward(self, maps: Sequence[Tensor]) -> tuple[Tensor, ...]:
-        pyramid = [level(maps[-1]) for level in self.levels]
-        return (*pyramid, F.max_pool2d(pyramid[-1], 1, stride=2))
+        pyramid = {int(index): level(maps[-1]) for index, level in self.levels.items()}
+        if 4 in self.out_indices:
+            pyramid[4] = F.max_pool2d(pyramid[3], 1, stride=2)
+        return tuple(pyramid[index] for index in self.out_indices)

@@ -8,6 +8,7 @@ pytest.importorskip("mmdet")
 from torch import Tensor, nn
 
 from helpers.networks import randomised
+from mmlisa.errors import UserError
 from mmlisa.models.necks import CSPPAN, LCPAN, SimpleFeaturePyramid
 
 
@@ -52,12 +53,12 @@ def layer_norm(norm: nn.Module, x: Tensor) -> Tensor:
 
 
 def pyramid(neck: SimpleFeaturePyramid, x: Tensor) -> list[Tensor]:
-    first, norm, _, second, *_ = neck.levels[0]
+    first, norm, _, second, *_ = neck.levels["0"]
     four = F.conv_transpose2d(x, first.weight, first.bias, stride=2)
     four = F.conv_transpose2d(F.gelu(layer_norm(norm, four)), second.weight, second.bias, stride=2)
-    two = F.conv_transpose2d(x, neck.levels[1][0].weight, neck.levels[1][0].bias, stride=2)
+    two = F.conv_transpose2d(x, neck.levels["1"][0].weight, neck.levels["1"][0].bias, stride=2)
     maps = []
-    for level, y in zip(neck.levels, (four, two, x, F.max_pool2d(x, 2)), strict=True):
+    for level, y in zip(neck.levels.values(), (four, two, x, F.max_pool2d(x, 2)), strict=True):
         narrow, norm1, smooth, norm2 = list(level)[-4:]
         y = layer_norm(norm1, F.conv2d(y, narrow.weight))
         maps.append(layer_norm(norm2, F.conv2d(y, smooth.weight, padding=1)))
@@ -70,3 +71,14 @@ def test_five_maps_of_the_last():
     maps = neck((torch.randn(2, 8, 14, 20), x))  # only the last is used
     assert [tuple(y.shape) for y in maps] == [(2, 12, *size) for size in ((28, 40), (14, 20), (7, 10), (3, 5), (2, 3))]
     torch.testing.assert_close(list(maps), pyramid(neck, x), rtol=1e-12, atol=1e-12)
+
+
+def test_three_maps_of_the_five_have_the_same_names_of_weights():
+    whole, part = randomised(SimpleFeaturePyramid(16, 12)), SimpleFeaturePyramid(16, 12, out_indices=(1, 2, 4))
+    part.load_state_dict(
+        {name: value for name, value in whole.state_dict().items() if not name.startswith("levels.0.")}
+    )
+    x = torch.randn(1, 16, 5, 6)
+    torch.testing.assert_close(part((x,)), tuple(whole((x,))[i] for i in (1, 2, 4)), rtol=0, atol=0)
+    with pytest.raises(UserError, match=r"out_indices=\(1, 5\)"):
+        SimpleFeaturePyramid(16, out_indices=(1, 5))
