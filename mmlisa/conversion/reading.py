@@ -10,6 +10,8 @@ from zipfile import BadZipFile
 import numpy as np
 import timm
 import torch
+from huggingface_hub import get_hf_file_metadata, hf_hub_url, try_to_load_from_cache
+from huggingface_hub.constants import HF_HUB_OFFLINE
 from torch import Tensor
 
 from mmlisa.checkpoints import (
@@ -124,10 +126,14 @@ def _from_timm(name: str) -> dict[str, Tensor]:
     if not timm.is_model_pretrained(name):
         near = get_close_matches(f"timm:{name}", known_sources(), n=3, cutoff=0.4)
         raise UserError(f"source='timm:{name}': timm has no such weights; the closest are {', '.join(near) or 'none'}")
+    weights = timm.models.get_pretrained_cfg(name).hf_hub_id, "model.safetensors"
+    address = hf_hub_url(*weights)
     try:
+        if not (HF_HUB_OFFLINE or try_to_load_from_cache(*weights)):
+            get_hf_file_metadata(address)  # asks once; without a network, the download would ask for minutes
         return timm.create_model(name, pretrained=True).state_dict()
     except Exception as error:  # the hub's client raises a dozen types
         raise ConnectionError(
-            f"source='timm:{name}' could not be loaded ({type(error).__name__}). Without a network, set HF_HUB_OFFLINE=1 to use "
-            "cached weights, or give source=FILE"
+            f"source='timm:{name}' could not be downloaded ({type(error).__name__}). Bring the file {address} from a machine "
+            "with a network, and give its path: source=FILE, or mmlisa fit --weights FILE"
         ) from error

@@ -9,7 +9,7 @@ from torch import nn
 
 from helpers.networks import randomised
 from mmlisa.checkpoints import CheckpointError, below_prefix, load_checkpoint, state_dict_of
-from mmlisa.conversion import PublishedWeights, convert_published, known_sources
+from mmlisa.conversion import PublishedWeights, convert_published, known_sources, read
 from mmlisa.models.backbones import CastlingLCNetViT, FLattenDeiT, FLattenSwin, LCNet, LiSANet
 
 
@@ -90,11 +90,23 @@ def test_timm_sources(theirs, monkeypatch):
     model.load_state_dict(theirs)
     models = {"lcnet_050.ra2_in1k": model}
     monkeypatch.setattr("mmlisa.conversion.reading.timm.create_model", lambda name, pretrained: models[name])
+    monkeypatch.setattr("mmlisa.conversion.reading.get_hf_file_metadata", lambda address: None)
     ours = build(dict(type="mmlisa.PublishedWeights", source="timm:lcnet_050.ra2_in1k"))
     assert torch.equal(ours.stem[0].weight, theirs["conv_stem.weight"])
     assert {"timm:lcnet_050.ra2_in1k", "timm:caformer_s18.sail_in22k_ft_in1k"} <= set(known_sources())
     with pytest.raises(ValueError, match="timm:lcnet_055"):
         build(dict(type="mmlisa.PublishedWeights", source="timm:lcnet_055"))
+
+
+def test_without_a_network_the_message_names_the_file_to_bring(monkeypatch):
+    def refuse(address):
+        raise OSError("no network")
+
+    monkeypatch.setattr("mmlisa.conversion.reading.get_hf_file_metadata", refuse)
+    with pytest.raises(
+        ConnectionError, match=r"timm/lcnet_050\.ra2_in1k/resolve/main/model\.safetensors .*--weights FILE"
+    ):
+        read("timm:lcnet_050.ra2_in1k")
 
 
 def test_bad_files(tmp_path, theirs):
