@@ -7,7 +7,7 @@ from pathlib import Path
 from mmlisa import cli
 from mmlisa.errors import UserError
 
-MODELS = ("auto", "hylisanet", "flatten-swin-t", "ivit-t", "picodet")
+MODELS = ("auto", "hylisanet", "flatten-swin-t", "ivit-t", "picodet", "dinov2-s", "dinov3-s")
 TASKS = ("detection", "segmentation", "classification")
 
 
@@ -19,7 +19,12 @@ def parser() -> argparse.ArgumentParser:
     add("--task", choices=TASKS, default="", help="default: what the folder holds")
     text = f"{', '.join(MODELS)}, or a config to inherit with its rate, batch and length (default: by image size and device)"
     add("--model", type=model, default="auto", metavar="NAME|CONFIG", help=text)
-    add("--weights", metavar="SOURCE", help="where the backbone starts: timm:NAME, or a checkpoint to load")
+    add(
+        "--weights",
+        metavar="SOURCE",
+        help="where the model starts: timm:NAME, a file of published weights, or a checkpoint",
+    )
+    add("--freeze", action="store_true", help="train the neck and the heads alone, for few images and trained features")
     add("--epochs", type=cli.positive_int, metavar="N", help="length of the training in passes over its images")
     text = "longer side of the images in training (default: by objects)"
     add("--size", type=cli.positive_int, metavar="S", help=text)

@@ -14,7 +14,7 @@ from mmengine.config import Config
 from mmlisa import config_path
 from mmlisa.data.dataset import Dataset
 from mmlisa.errors import UserError
-from mmlisa.training.config import predicts_masks, published_weights
+from mmlisa.training.config import predicts_masks, published_weights, type_name
 
 
 @dataclass(frozen=True)
@@ -31,6 +31,7 @@ class Options:
     tile: int | str = "auto"
     ignore: tuple[int, ...] = ()
     background: str = "auto"
+    freeze: bool = False
 
 
 @dataclass(frozen=True)
@@ -44,26 +45,35 @@ class Preset:
     steps: int  # fewest steps of a training
     epochs: int  # fewest passes over the images
     regions: int | None = None  # boxes that a two-stage detector samples in training; the config's if None
+    stride: int = 32  # of the coarsest map; sides are multiples of it
 
 
 _SWIN = "timm:swin_tiny_patch4_window7_224.ms_in1k"
 _CAFORMER = "timm:caformer_s18.sail_in22k_ft_in1k"
+_DINOV2 = "timm:vit_small_patch14_dinov2.lvd142m"
+_DINOV3 = "timm:vit_small_patch16_dinov3.lvd1689m"
 PRESETS: dict[str, dict[str, Preset]] = {
     "detection": {
         "hylisanet": Preset("mask_rcnn_hylisanet_demo.py", "", 1.5e-3, 4, 400, 6, regions=128),
         "flatten-swin-t": Preset("mask_rcnn_flatten_swin_t_host_1x_coco.py", _SWIN, 1e-4, 16, 2000, 12),
         "ivit-t": Preset("mask_rcnn_ivit_t_host_3x_coco.py", _CAFORMER, 1e-4, 16, 2000, 12),
         "picodet": Preset("picodet_castling_lcnet_demo.py", "", 1.5e-3, 8, 900, 24),
+        "dinov2-s": Preset("mask_rcnn_dinov2_s_demo.py", _DINOV2, 5e-4, 4, 400, 6, regions=128, stride=56),
+        "dinov3-s": Preset("mask_rcnn_dinov3_s_demo.py", _DINOV3, 5e-4, 4, 400, 6, regions=128),
     },
     "segmentation": {
         "hylisanet": Preset("semantic_fpn_hylisanet_demo.py", "", 1.5e-3, 8, 400, 12),
         "flatten-swin-t": Preset("upernet_flatten_swin_t_160k_ade20k.py", _SWIN, 6e-5, 16, 2000, 12),
         "ivit-t": Preset("upernet_ivit_t_160k_ade20k.py", _CAFORMER, 8e-5, 16, 2000, 12),
+        "dinov2-s": Preset("upernet_dinov2_s_demo.py", _DINOV2, 5e-4, 8, 400, 12, stride=56),
+        "dinov3-s": Preset("upernet_dinov3_s_demo.py", _DINOV3, 5e-4, 8, 400, 12),
     },
     "classification": {
         "hylisanet": Preset("classifier_hylisanet_demo.py", "", 1.5e-3, 32, 400, 12),
         "flatten-swin-t": Preset("classifier_flatten_swin_t_300e_imagenet.py", _SWIN, 1e-4, 64, 1000, 30),
         "ivit-t": Preset("classifier_ivit_t_300e_imagenet.py", _CAFORMER, 1e-4, 64, 1000, 30),
+        "dinov2-s": Preset("classifier_dinov2_s_demo.py", _DINOV2, 5e-4, 32, 400, 12, stride=56),
+        "dinov3-s": Preset("classifier_dinov3_s_demo.py", _DINOV3, 5e-4, 32, 400, 12),
     },
 }
 
@@ -86,7 +96,6 @@ _TILE = 640
 OVERLAP = 0.2  # share of a tile that the next one repeats
 _MOST_DETECTIONS = 100  # most objects per image in the recipes; a detector needs twice as many as an image has
 _FEWEST = 10  # steps of a training
-_ROUND = 32  # sides are multiples of the coarsest feature map's stride
 
 
 @dataclass
@@ -102,6 +111,7 @@ class Plan:
     rate: float
     steps: int
     reasons: dict[str, str]
+    freeze: bool = False  # train the neck and the heads alone
 
 
 def make_plan(dataset: Dataset, options: Options, on_gpu: bool) -> Plan:
@@ -109,7 +119,7 @@ def make_plan(dataset: Dataset, options: Options, on_gpu: bool) -> Plan:
     preset, reason = _choose_preset(dataset, options, on_gpu)
     reasons = {"model": reason, "batch": "chosen by --batch"}
     has_tiles, side, reasons["side"] = _choose_side(dataset, options, on_gpu)
-    side = max(_ROUND, round(side / _ROUND) * _ROUND)
+    side = max(preset.stride, round(side / preset.stride) * preset.stride)
     sizes = [sample.size for sample in dataset.split("train")]
     count = sum(math.prod(-(-length // side) for length in size) for size in sizes) if has_tiles else len(sizes)
     batch = options.batch
@@ -124,7 +134,9 @@ def make_plan(dataset: Dataset, options: Options, on_gpu: bool) -> Plan:
         steps = max(preset.steps, preset.epochs * per_epoch)
         reasons["steps"] = f"{preset.steps} steps or {preset.epochs} epochs of {per_epoch} steps, whichever is longer"
     rate = float(f"{preset.rate * batch / preset.batch:.3g}")
-    return Plan(dataset.task, preset, on_gpu, has_tiles, side, batch, rate, max(_FEWEST, steps), reasons)
+    return Plan(
+        dataset.task, preset, on_gpu, has_tiles, side, batch, rate, max(_FEWEST, steps), reasons, options.freeze
+    )
 
 
 def _choose_preset(dataset: Dataset, options: Options, on_gpu: bool) -> tuple[Preset, str]:
@@ -141,7 +153,11 @@ def _choose_preset(dataset: Dataset, options: Options, on_gpu: bool) -> tuple[Pr
     if preset is None:
         remedy = f"choose one of {', '.join(presets)}, or a config for it"
         raise UserError(f"--model {model!r} is not for {dataset.task}; {remedy}")
-    return preset if options.weights is None else replace(preset, weights=options.weights), reason
+    if options.weights is not None:
+        preset = replace(preset, weights=options.weights)
+    if options.freeze and not preset.weights:
+        raise UserError(f"--freeze: the backbone of {model} would keep random weights; give its weights as --weights")
+    return preset, reason
 
 
 def _read_preset(path: str, task: str) -> Preset | None:
@@ -185,7 +201,7 @@ def _choose_side(dataset: Dataset, options: Options, on_gpu: bool) -> tuple[bool
     if small < math.inf:
         side = longer * _OBJECT / small
         reason += f"; a quarter of the objects are smaller than {small:.0f} and should have {_OBJECT} pixels"
-    side = min(max(side, lowest), highest, max(longer, _ROUND))
+    side = min(max(side, lowest), highest, longer)
     if (seen := small * side / longer) < _SMALL:
         text = f"at {side:.0f} pixels a quarter of the objects are smaller than {seen:.0f} pixels, which is too small"
         dataset.notes.append(f"warning: {text}; train on tiles (--tile), or give a larger --size")
@@ -203,7 +219,7 @@ def write_configs(plan: Plan, dataset: Dataset, folder: Path) -> dict[str, str]:
     masks = dataset.has_masks and learns_masks
     model = _class_counts(base, len(dataset.classes))
     if plan.task == "segmentation":
-        model["data_preprocessor"] = {"size": (plan.side, plan.side), "test_cfg": {"size_divisor": _ROUND}}
+        model["data_preprocessor"] = {"size": (plan.side, plan.side), "test_cfg": {"size_divisor": plan.preset.stride}}
         if plan.tiles:
             stride = max(1, round(plan.side * (1 - OVERLAP)))
             model["test_cfg"] = {"mode": "slide", "crop_size": (plan.side, plan.side), "stride": (stride, stride)}
@@ -213,23 +229,27 @@ def write_configs(plan: Plan, dataset: Dataset, folder: Path) -> dict[str, str]:
         raise UserError(f"--model '{plan.preset.config}' needs outlines, but the objects are boxes; choose another")
     elif learns_masks and not masks:
         model["roi_head"] |= {"mask_roi_extractor": None, "mask_head": None}
-    if plan.task == "detection" and base.get("data_preprocessor", {}).get("pad_size_divisor", 1) < _ROUND:
+    if plan.task == "detection" and base.get("data_preprocessor", {}).get("pad_size_divisor", 1) < plan.preset.stride:
         # Recipes that crop to a fixed size in the pipeline, which this config replaces.
-        model["data_preprocessor"] = {"pad_size_divisor": _ROUND, "pad_mask": masks}
+        model["data_preprocessor"] = {"pad_size_divisor": plan.preset.stride, "pad_mask": masks}
     if plan.preset.regions:
         model["train_cfg"] = {"rcnn": {"sampler": {"num": plan.preset.regions}}}
     most = 2 * max(len(sample.objects) for sample in dataset.samples)
     if most > _MOST_DETECTIONS:
         limit = {"max_per_img": most}
         model["test_cfg"] = {"rcnn": limit} if "rcnn" in base.test_cfg else limit
-    backbone: dict[str, Any] = {}
+    backbone: dict[str, Any] = {"frozen_stages": _count_stages(base.backbone)} if plan.freeze else {}
     if "image_size" in base.backbone and not weights:
         backbone["image_size"] = plan.side
     own = published_weights(base.backbone)
+    start = own | dict(type="mmlisa.PublishedWeights", source=weights)
     if weights.startswith("timm:"):
-        backbone["init_cfg"] = own | dict(_delete_=True, type="mmlisa.PublishedWeights", source=weights)
+        # MMEngine takes the key away only if there is something to replace.
+        backbone["init_cfg"] = start | ({"_delete_": True} if "init_cfg" in base.backbone else {})
     elif own:
         backbone["init_cfg"] = None
+    if weights and not weights.startswith("timm:"):  # a file may hold a neck and heads, too
+        model["init_cfg"] = start
     if backbone:
         model["backbone"] = backbone
 
@@ -244,7 +264,6 @@ def write_configs(plan: Plan, dataset: Dataset, folder: Path) -> dict[str, str]:
         root=str(dataset.root),
         classes=tuple(dataset.classes),
         masks=masks,
-        load_from=weights if weights and not weights.startswith("timm:") else None,
         model=Config(dict(model=model)).pretty_text.rstrip(),
         # The rates of the presets are for AdamW, that of a user's config is for its own optimizer.
         keeps_optimizer=optimizer.type == "AdamW" or optimizer.lr == plan.preset.rate,
@@ -255,6 +274,18 @@ def write_configs(plan: Plan, dataset: Dataset, folder: Path) -> dict[str, str]:
     if not (plan.tiles and plan.task == "detection"):
         return {"config.py": text}
     return {"plain.py": text, "config.py": environment.get_template("tiled.py.jinja").render(overlap=OVERLAP)}
+
+
+def _count_stages(backbone: Mapping[str, Any]) -> int:
+    """Return the number of stages of a backbone of ours; another one is a UserError."""
+    from mmlisa.models import backbones
+
+    host = getattr(backbones, type_name(backbone), None)
+    if host is None:
+        raise UserError(
+            f"--freeze: {type_name(backbone)} is not a backbone of mmlisa; set its frozen_stages in the config"
+        )
+    return len(host.stage_sizes(host.resolve_arch(backbone.get("arch"))))
 
 
 def _class_counts(config: Mapping[str, Any], number: int, whole: bool = False) -> dict[str, Any]:

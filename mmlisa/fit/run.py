@@ -19,6 +19,7 @@ from mmengine.config import Config
 from mmengine.registry import init_default_scope
 
 from mmlisa.checkpoints import write_file, writing_whole
+from mmlisa.conversion import read
 from mmlisa.data.preparation import hash_files, prepare_data, write_data
 from mmlisa.errors import UserError
 
@@ -85,8 +86,9 @@ def _remove_results(folder: Path) -> None:
 def _check_run(options: Options, folder: Path) -> None:
     """Refuse to continue a run with other options, or of data that changed since."""
     remedy = "name another --work-dir, or begin again with --restart"
-    before, now = json.loads((folder / "options.json").read_text()), json.loads(json.dumps(asdict(options)))
-    if changed := [f"{key} {before.get(key)!r}, now {now[key]!r}" for key in now if before.get(key) != now[key]]:
+    now, default = (json.loads(json.dumps(asdict(values))) for values in (options, Options("")))
+    before = default | json.loads((folder / "options.json").read_text())  # an older version has fewer
+    if changed := [f"{key} {before[key]!r}, now {now[key]!r}" for key in now if before[key] != now[key]]:
         raise UserError(f"{folder} holds a run with other options ({', '.join(changed)}); {remedy}")
     if not (folder / "data_hashes.json").exists():
         print("warning: this run does not state its data, so that a change of them is not noticed")
@@ -107,6 +109,8 @@ def _configure(options: Options, folder: Path) -> None:
     hashes = hash_files(options.data)  # a change during the run is noticed by the next one
     dataset = prepare_data(options.data, options.task, options.ignore, options.background)
     plan = make_plan(dataset, options, torch.cuda.is_available())
+    if plan.preset.weights:
+        read(plan.preset.weights)  # a missing file, or no network, shows before anything is written
     print(*dataset.summary(), sep="\n", flush=True)
     write_data(dataset, folder / "data")
     write_file(folder / "data_hashes.json", json.dumps(hashes, indent=1))

@@ -10,6 +10,7 @@ from mmengine.registry import MODELS, DefaultScope
 from helpers import folders
 from mmlisa import config_path
 from mmlisa.data.dataset import Dataset, Sample
+from mmlisa.errors import UserError
 from mmlisa.fit.plan import PRESETS, Options, Preset, _class_counts, make_plan, write_configs
 
 
@@ -164,6 +165,9 @@ def test_recipes_with_an_average_and_with_crops_fit_other_images(tmp_path, task,
         ("detection", "flatten-swin-t", True),
         ("segmentation", "hylisanet", False),
         ("classification", "ivit-t", True),
+        ("detection", "dinov2-s", False),
+        ("segmentation", "dinov3-s", True),
+        ("classification", "dinov2-s", False),
     ],
 )
 def test_the_config_builds_and_explains_each_number(tmp_path, task, model, on_gpu):
@@ -215,8 +219,31 @@ def test_weights_keep_the_image_size_that_they_were_trained_at(tmp_path, weights
     shipped = Config.fromfile(config_path(plan.preset.config)).model.backbone.image_size
     assert shipped != plan.side
     assert cfg.model.backbone.image_size == (shipped if weights else plan.side)
-    assert cfg.load_from == (weights or None)
+    assert cfg.model.get("init_cfg", {}).get("source", "") == weights
     assert config_of(tmp_path, make(), "flatten-swin-t", "")[1].model.backbone.init_cfg is None
+
+
+@pytest.mark.parametrize("model", ["dinov2-s", "hylisanet"])
+def test_a_frozen_backbone_needs_weights_of_its_own(tmp_path, model):
+    plan = plan_of(make("segmentation"), model=model, weights="own.pth", freeze=True)
+    texts = write_configs(plan, make("segmentation"), tmp_path)
+    (tmp_path / "config.py").write_text(texts["config.py"])
+    with DefaultScope.overwrite_default_scope("mmseg"):
+        backbone = MODELS.build(Config.fromfile(tmp_path / "config.py").model.backbone).train()
+    assert {name.split(".")[0] for name, value in backbone.named_parameters() if value.requires_grad} <= {
+        "norm",
+        "norms",
+    }
+    with pytest.raises(UserError, match=r"--freeze: the backbone of hylisanet .*--weights"):
+        plan_of(make("segmentation"), model="hylisanet", freeze=True)
+
+
+def test_images_are_padded_to_the_coarsest_maps_stride(tmp_path):
+    """DINOv2's patches of 14 pixels make maps of up to 56 pixels."""
+    plan, cfg, _ = config_of(tmp_path, make(), "dinov2-s", "own.pth")
+    assert (plan.side, cfg.model.data_preprocessor.pad_size_divisor) == (392, 56)
+    plan, cfg, _ = config_of(tmp_path, make("segmentation"), "dinov2-s", "own.pth")
+    assert (plan.side % 56, cfg.model.data_preprocessor.test_cfg.size_divisor) == (0, 56)
 
 
 def test_a_detector_on_tiles_has_the_parameters_of_the_plain_one(tmp_path):

@@ -207,6 +207,13 @@ def test_a_command_that_fails(tmp_path, number, code, message):
         module.run("train", f"status{code}", log=tmp_path / "log" / "log.txt", hint="; half")
 
 
+def test_weights_are_looked_for_before_anything_is_written(tmp_path):
+    folders.write_yolo(tmp_path / "data")
+    with pytest.raises(OSError, match=r"absent\.pth"):
+        fit(Options(str(tmp_path / "data"), weights=str(tmp_path / "absent.pth")), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
 def test_results_never_go_into_the_data(tmp_path):
     (tmp_path / "data").mkdir()
     with pytest.raises(ValueError, match="--work-dir"):
