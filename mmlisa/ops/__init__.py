@@ -5,6 +5,7 @@ from mmlisa.lazy import names_at_first_use
 __all__, __getattr__, __dir__ = names_at_first_use(
     __name__,
     {
+        "cells": "cell_attention",
         "circular": "LiSAKernels lisa",
         "context": "at_least_fp32 beyond_fp16 no_autocast",
         "focused": "focused_linear",

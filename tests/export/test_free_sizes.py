@@ -40,6 +40,11 @@ NETWORKS = [
     dict(type="MILA", arch=dict(STAGE, base="tiny")),
     dict(type="HViT3", arch=dict(STAGE, base="tiny")),
     dict(type="ViT3", arch=dict(PLAIN, base="tiny")),
+    dict(
+        type="DINOv2",
+        arch=dict(PLAIN, base="small", layer_scale=1.0),
+        attention=dict(type="CellAttention", window=4, cells=3),
+    ),
     *(
         dict(type="LiSANet", arch=BLOCK, attention=dict(type=operator))
         for operator in (

@@ -52,4 +52,6 @@ CASES = {
     "mala": dict(type="MALAAttention", lepe_kernel_size=3),
     "inline": dict(type="InLineAttention"),
     "agent": dict(type="AgentAttention", agents=9),
+    "cells": dict(type="CellAttention", window=3, cells=2),
+    "cells-windows-only": dict(type="CellAttention", window=3, cells=0),
 }

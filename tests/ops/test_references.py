@@ -190,6 +190,30 @@ def agent(q, k, v, a, gather, spread):
     return softmax(q, a, spread) @ (softmax(a, k, gather) @ v)
 
 
+def cell_attention(q, k, v, grid):
+    """Windows of two tokens a side and 2 x 2 cells, one query after the other."""
+    if max(grid) <= 2:
+        return softmax(q, k) @ v
+    scale, mean = q.shape[3] ** -0.5, q.mean(2)
+    row, column = (index.flatten() for index in torch.meshgrid(*map(torch.arange, grid), indexing="ij"))
+    windows = row // 2 * 100 + column // 2
+    cells = (row >= grid[0] // 2) * 2 + (column >= grid[1] // 2)
+    outputs = []
+    for i in range(q.shape[2]):
+        near = windows == windows[i]
+        logits, values = [torch.einsum("bhd,bhjd->bhj", q[:, :, i], k[:, :, near]) * scale], [v[:, :, near]]
+        for cell in cells.unique():
+            inside = cells == cell
+            share = 1 - (inside & near).sum().double() / inside.sum()
+            w = torch.softmax(torch.einsum("bhd,bhjd->bhj", mean, k[:, :, inside]) * scale, dim=2)
+            cell_key, cell_value = (torch.einsum("bhj,bhjd->bhd", w, t[:, :, inside]) for t in (k, v))
+            logits.append(((q[:, :, i] * cell_key).sum(2) * scale - (w * w.log()).sum(2) + share.log())[..., None])
+            values.append(cell_value[:, :, None])
+        weights = torch.softmax(torch.cat(logits, 2), 2)
+        outputs.append(torch.einsum("bhj,bhjd->bhd", weights, torch.cat(values, 2)))
+    return torch.stack(outputs, 2)
+
+
 def interactive(q, k, v, before_q, after_q, before_k, after_k, grid):
     pooled_q, pooled_k = (
         F.adaptive_avg_pool2d(t.mT.unflatten(3, grid).flatten(0, 1), 3).flatten(2).mT.unflatten(0, q.shape[:2])
@@ -275,6 +299,7 @@ FORMULAS = {
     "inline": (ops.inline, inline, TOKENS),
     "polarity_aware": (ops.polarity_aware, polarity_aware, (*TOKENS, "hd", "hd")),
     "agent": (ops.agent, agent, (*TOKENS, "bhad", "han", "hna")),
+    "cell_attention": (partial(ops.cell_attention, window=2, cells=2), cell_attention, TOKENS),
     "interactive": (interact, interactive, (*TOKENS, *["hh"] * 4)),
     "ttt_glu": (ops.ttt_glu, ttt_glu, (*TOKENS, "hdd", "hdd")),
     "ttt_convolution": (ops.ttt_convolution, ttt_convolution, ("bdg",) * 3 + ("d133",)),
@@ -283,7 +308,15 @@ FORMULAS = {
 }
 # Operators of maps: of how many channels there must be a multiple.
 ON_MAPS = dict(
-    mila=4, rala=4, mala=4, rotary=4, polarity_aware=2, interactive=1, ttt_convolution=1, depthwise_per_image=1
+    mila=4,
+    rala=4,
+    mala=4,
+    rotary=4,
+    polarity_aware=2,
+    cell_attention=1,
+    interactive=1,
+    ttt_convolution=1,
+    depthwise_per_image=1,
 )
 
 

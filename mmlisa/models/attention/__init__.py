@@ -8,6 +8,7 @@ from mmlisa.lazy import names_at_first_use
 # The registered operators, by file.
 _OPERATORS = {
     "agent": "AgentAttention",
+    "cells": "CellAttention",
     "cross_shaped_window": "CrossShapedWindowAttention",
     "focused_linear": "FocusedLinearAttention",
     "inline": "InLineAttention",
