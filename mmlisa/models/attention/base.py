@@ -155,7 +155,7 @@ def with_rotary(attention: nn.Module, rotary: Callable[[Tensor, Sequence[int]], 
     if not getattr(attention, "takes_rotary", False):
         raise UserError(
             f"attention=dict(type='{type(attention).__name__}') has no place for the rotary positions of this backbone; set "
-            "type to SoftmaxAttention or to an operator of Castling-ViT, such as LinearAngularAttention"
+            "type to SoftmaxAttention, CellAttention, FocusedLinearAttention without windows, or LinearAngularAttention"
         )
     attention.rotary = rotary
     return attention

@@ -59,6 +59,7 @@ class FocusedLinearAttention(PositionsOnLoad, HeadedAttention):
         if shift and window is None:
             raise UserError("shift=True shifts windows, and there are none; give window=, or shift=False")
         self.focusing_factor, self.shift = focusing_factor, shift
+        self.takes_rotary = window is None  # the rotary positions are those of the whole map
         self.window = None if window is None else tuple(min(window, size) for size in grid)
         self.scale = nn.Parameter(torch.zeros(1, 1, channels))
         self.positional_encoding = None
@@ -90,9 +91,9 @@ class FocusedLinearAttention(PositionsOnLoad, HeadedAttention):
             key = key + after_prefix(self.resize(self.positional_encoding, grid), prefix).to(key.dtype)
         if valid is not None:
             value = value * valid[..., None]
+        turned = self.turn(split_heads(query, heads), split_heads(key, heads), grid)
         y = focused_linear(
-            split_heads(query, heads),
-            split_heads(key, heads),
+            *turned,
             split_heads(value, heads),
             self.scale.view(heads, -1),
             focusing_factor=self.focusing_factor,

@@ -142,6 +142,9 @@ class DINO(PlainViT):
     Args:
         attention_blocks: indices of the blocks that have the operator of ``attention``; negative ones count from the end. The
             others have the network's own. None for all.
+        window: side of windows in tokens (Li et al., "ViTDet"). All blocks but those of ``global_blocks`` attend within windows
+            and to the prefix tokens: ``CellAttention`` without cells, in the place of ``attention`` and ``attention_blocks``.
+        global_blocks: indices of the blocks that keep the network's own attention beside ``window``.
     """
 
     own_attention: ClassVar[dict[str, Any]]
@@ -154,8 +157,22 @@ class DINO(PlainViT):
         arch: str | dict[str, Any] | None = None,
         *,
         attention_blocks: Sequence[int] | None = None,
+        window: int | None = None,
+        global_blocks: Sequence[int] = (),
         **options: Any,
     ) -> None:
+        if window is not None:
+            if attention_blocks is not None or "attention" in options:
+                raise UserError(
+                    f"window={window} decides the attention; give attention and attention_blocks, or window"
+                )
+            depth = self.resolve_arch(arch)["depth"]
+            attention_blocks = sorted(set(range(depth)) - {i % depth for i in global_blocks})
+            options["attention"] = dict(type="CellAttention", window=window, cells=0)
+        elif global_blocks:
+            raise UserError(
+                f"global_blocks={global_blocks!r} are blocks without windows, and there are none; give window="
+            )
         if attention_blocks is not None:
             arch = arch if isinstance(arch, dict) else {"base": arch or self.default_arch}
             arch = {**arch, "attention_blocks": attention_blocks}

@@ -12,7 +12,14 @@ from torch import Tensor, nn
 from helpers.written_out import heads as by_head
 from helpers.written_out import joined, to_map, to_tokens
 from mmlisa import ops
-from mmlisa.models.attention import HeadPool, LinearAngularAttention, build_attention, castling_operators, drop_aux
+from mmlisa.models.attention import (
+    HeadPool,
+    LinearAngularAttention,
+    build_attention,
+    castling_operators,
+    drop_aux,
+    with_rotary,
+)
 from mmlisa.models.backbones import CastlingLCNetViT
 from mmlisa.models.layers.grids import RelativePosition
 from mmlisa.models.layers.tokens import LePE
@@ -204,6 +211,18 @@ def test_focused_linear(grid, prefix):
     torch.testing.assert_close(operator(x, grid), expected)
     with torch.no_grad():  # the positions are kept now
         torch.testing.assert_close(operator(x, grid), expected)
+
+
+def test_rotary_positions_turn_the_keys_and_queries_of_focused_attention():
+    """A stand-in for the rotation: other factors for queries and keys of other tokens."""
+    operator, x = build("FocusedLinearAttention", kernel_size=0, position=False), tokens(prod(GRID) + 1)
+
+    def turn(t, grid):
+        return t * torch.linspace(-1, 2, t.shape[2], dtype=t.dtype)[:, None]
+
+    query, key, value = heads(operator.qkv(x))
+    y = ops.focused_linear(turn(query, GRID), turn(key, GRID), value, operator.scale.view(HEADS, -1))
+    torch.testing.assert_close(with_rotary(operator, turn)(x, GRID), operator.proj(joined(y)))
 
 
 @pytest.mark.parametrize("grid", [GRID, (7, 9)])

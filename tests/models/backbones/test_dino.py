@@ -260,7 +260,32 @@ def test_attention_of_some_blocks():
         DINOv3(dict(base="small", **NARROW | dict(depth=4)), attention_blocks=[4])
 
 
-@pytest.mark.parametrize("operator", ["SoftmaxAttention", "LinearAngularAttention", "EfficientAttention"])
+@pytest.mark.parametrize("host", [DINOv2, DINOv3])
+def test_windows_with_global_blocks(host):
+    """A window sees itself and the class token; a global block sees all."""
+    arch = dict(base="small", layer_scale=1, **NARROW | dict(depth=3))
+    ours = host(arch, window=2, global_blocks=[-1], out_indices=None).double().eval()
+    side = ours.arch["patch_size"]
+    image = torch.randn(1, 3, 5 * side, 4 * side, dtype=torch.double)
+    other = image.clone()
+    other[..., -side:, -side:] += 1
+    with torch.no_grad():
+        changes = [(a - b).abs().amax(1)[0] for a, b in zip(ours(image), ours(other), strict=True)]
+    assert (changes[0][:4] == 0).all()  # the row of windows that is padded is another one
+    assert (changes[2] > 0).all()
+    again = MODELS.build(ours.settings()).double().eval()
+    again.load_state_dict(ours.state_dict())
+    assert torch.equal(again(image)[-1], ours(image)[-1])
+    with pytest.raises(UserError, match="window=2"):
+        host(arch, window=2, attention=dict(type="CellAttention"))
+    with pytest.raises(UserError, match="global_blocks"):
+        host(arch, global_blocks=[1])
+
+
+@pytest.mark.parametrize(
+    "operator",
+    ["SoftmaxAttention", "CellAttention", "FocusedLinearAttention", "LinearAngularAttention", "EfficientAttention"],
+)
 def test_rotary_positions_reach_every_operator_that_takes_them(operator):
     """Without them, all tokens of a constant image are equal."""
     ours = DINOv3(dict(base="small", layer_scale=1, **NARROW), attention=dict(type=operator)).eval()
@@ -271,10 +296,14 @@ def test_rotary_positions_reach_every_operator_that_takes_them(operator):
     assert (tokens - tokens[..., :1]).abs().amax() > 0.01
 
 
-@pytest.mark.parametrize("operator", ["FocusedLinearAttention", "LiSA", "PooledSoftmaxAttention"])
-def test_operators_without_a_place_for_rotary_positions_are_refused(operator):
-    with pytest.raises(ValueError, match=f"{operator}.*rotary"):
-        DINOv3(dict(base="small", **NARROW), attention=dict(type=operator))
+@pytest.mark.parametrize(
+    "attention",
+    [dict(type="FocusedLinearAttention", window=7), dict(type="LiSA"), dict(type="PooledSoftmaxAttention")],
+    ids=lambda attention: attention["type"],
+)
+def test_operators_without_a_place_for_rotary_positions_are_refused(attention):
+    with pytest.raises(ValueError, match=f"{attention['type']}.*rotary"):
+        DINOv3(dict(base="small", **NARROW), attention=attention)
 
 
 def test_a_patch_embedding_is_resampled_if_asked(tmp_path):
