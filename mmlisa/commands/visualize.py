@@ -1,7 +1,8 @@
 """Draw attention kernels of models, or the curves of a training: ``mmlisa visualize IMAGE --model CONFIG CHECKPOINT``.
 
 ``--layers 0 -1`` chooses layers, and a second ``--model`` draws another model beside the first, in kernels.png. ``--matrices``
-adds matrices.png (attention matrices of the layers, with their ranks). ``mmlisa visualize WORK_DIR`` writes curves.png.
+adds matrices.png (attention matrices of the layers, with their ranks), and ``--features`` features.png (the main components of
+the last map as colours). ``mmlisa visualize WORK_DIR`` writes curves.png.
 """
 
 import argparse
@@ -24,6 +25,11 @@ def parser() -> argparse.ArgumentParser:
     add("--size", type=cli.positive_int, nargs=2, metavar=("H", "W"), help="size the image is resized to")
     add("--out-dir", type=Path, default="work_dirs/visualize", help="folder of the pictures (default: %(default)s)")
     add("--matrices", action="store_true", help="also draw whole attention matrices; of small images")
+    add(
+        "--features",
+        action="store_true",
+        help="also draw the three main components of the backbone's last map as colours",
+    )
     cli.add_shared(arguments, "--may-differ")
     return arguments
 
@@ -44,6 +50,7 @@ def main(args: argparse.Namespace) -> None:
     from mmlisa.checkpoints import fresh_in_a_start, load_checkpoint, read_checkpoint, use_safe_loader
     from mmlisa.training.config import build_model, load_config, parse_options
     from mmlisa.visualization import kernels as figures
+    from mmlisa.visualization.features import draw_features, last_map
 
     use_safe_loader()
     torch.manual_seed(0)  # without a checkpoint, the same random weights each time
@@ -51,7 +58,7 @@ def main(args: argparse.Namespace) -> None:
     file = file.resize(args.size[::-1], Image.Resampling.BICUBIC) if args.size else file
     picture = torch.from_numpy(np.array(file)).permute(2, 0, 1)
     queries = args.query or [(0.5, 0.5)]
-    kernels, matrices = [], {}
+    kernels, matrices, maps = [], {}, {}
     for model in args.model:
         label = " ".join([Path(model[0]).stem, *model[1:]])
         options = [word for word in model if "=" in word and not Path(word).is_file()]
@@ -67,7 +74,11 @@ def main(args: argparse.Namespace) -> None:
         kernels.append((label, figures.attention_kernels(network.backbone, image, args.layers, queries)))
         if args.matrices:
             matrices[label] = figures.attention_matrices(network.backbone, image, args.layers)
+        if args.features:
+            maps[label] = last_map(network.backbone, image)
     figures.draw_kernels(picture, queries, kernels, args.heads, args.out_dir / "kernels.png")
     if args.matrices:
         figures.draw_matrices(matrices, args.heads[0], args.out_dir / "matrices.png")
+    if args.features:
+        draw_features(picture, maps, args.out_dir / "features.png")
     print(f"written to {args.out_dir}")
