@@ -15,6 +15,7 @@ __all__, __getattr__, __dir__ = names_at_first_use(
     {
         "models.timm": "create_model list_models",
         "models.feature_maps": "channels strides",
+        "models.swap": "swap",
         "inference.load": "load",
         "inference.faster": "optimize_for_cpu",
         "runtime": "runtime",
