@@ -34,7 +34,7 @@ def cell_attention(
     value: Tensor,
     grid: Sequence[int],
     window: int = 16,
-    cells: int = 16,
+    cells: int = 20,
     *,
     backend: str = "auto",
 ) -> Tensor:
