@@ -1,6 +1,6 @@
 """Measures how well attention of linear cost replaces a trained softmax without training, for docs/takeover.md.
 
-``python tools/research/takeover.py WEIGHTS FOLDER``: DINOv2's ViT-S/14 with its weights, on the largest square of each photograph.
+``python tools/research/takeover.py WEIGHTS FOLDER``: DINOv2's ViT-S/14 with its weights, on the central square of photographs.
 Prints tables, and writes them with ``--out``. "One pixel" is softmax itself on the picture moved by one pixel: how settled its
 features are.
 """
