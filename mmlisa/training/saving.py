@@ -196,7 +196,10 @@ def _take_settings(
 
 def _check_optimizer(new: Sequence[Mapping[str, Any]], old: Sequence[Mapping[str, Any]]) -> None:
     """Refuse the state of another optimizer, whose groups have other settings; AdamW is Adam with decoupled weight decay."""
-    ours, theirs = ({name for name in group if not name.startswith("initial_")} for group in (new[0], old[0]))
+    # Lamb counts its steps in the groups.
+    ours, theirs = (
+        {name for name in group if name != "step" and not name.startswith("initial_")} for group in (new[0], old[0])
+    )
     decoupled = [group.get("decoupled_weight_decay") for group in (new[0], old[0])]
     if ours == theirs and decoupled[0] == decoupled[1]:
         return

@@ -170,6 +170,13 @@ def test_settings_of_the_optimizer_are_the_configs(tmp_path, capfd):
     assert "weight_decay=0.5, not 0.05" in capfd.readouterr().out
 
 
+def test_an_optimizer_that_counts_in_its_groups_goes_on(tmp_path):
+    train(runner(tmp_path, **optimizer("mmlisa.Lamb", lr=0.1)))
+    resumed = runner(tmp_path, iterations=8, **optimizer("mmlisa.Lamb", lr=0.1), resume=True)
+    train(resumed)
+    assert [int(group["step"]) for group in resumed.optim_wrapper.optimizer.param_groups] == [8]
+
+
 @pytest.mark.parametrize("kind", ["SGD", "Adam"])
 def test_another_optimizer_is_refused(tmp_path, kind):
     train(runner(tmp_path, **optimizer("AdamW", lr=0.1)))
