@@ -67,7 +67,7 @@ def test_commands(page, tmp_path):
     """In a folder with a clone's files."""
     for name in ("configs", "docs", "tools"):
         (tmp_path / name).symlink_to(ROOT / name)
-    for words in commands(_write_files(page, tmp_path)):
+    for words in commands([block for block in _write_files(page, tmp_path) if not block.not_run]):
         if line := _runnable(words):
             _run(line, tmp_path)
 
@@ -114,5 +114,4 @@ def test_an_example_of_reproduce(block, folder):
             shutil.copy(last, work_dir / (f"epoch_{length}.pth" if length else f"iter_{cfg.train_cfg.max_iters}.pth"))
             if "--pretrained" in words:
                 log = next(work_dir.glob("2*/2*.log")).read_text()
-                matched, all_ = map(int, re.search(r"(\d+) of (\d+) ", log[log.index(".pth: ") :]).groups())
-                assert matched > 0.9 * all_
+                assert re.search(r"\.pth: (?:all|backbone ([\d.]+ M) of \1) ", log)
