@@ -24,6 +24,8 @@ def parser() -> argparse.ArgumentParser:
     add("--json", type=Path, metavar="FILE", help="write the predictions as data (docs/pictures.md)")
     add("--score-thr", type=cli.fraction, default=0.3, help="lowest score kept (default: %(default)s)")
     add("--amp", action="store_true", help="half precision (docs/anywhere.md)")
+    text = "replace a ViT's softmax attention, if that is faster on the first image (docs/takeover.md)"
+    add("--attention", choices=["cells"], help=text)
     cli.add_shared(arguments, "--tile", "--overlap", "--cfg-options", "--device", "--may-differ")
     return arguments
 
@@ -42,9 +44,9 @@ def sort_files(files: Sequence[str]) -> tuple[str | None, str, list[str]]:
 
 def main(args: argparse.Namespace) -> None:
     config, checkpoint, images = sort_files(args.files)
-    if config is None and (args.cfg_options or args.device == "cuda" or args.amp):
+    if config is None and (args.cfg_options or args.device == "cuda" or args.amp or args.attention):
         raise UserError(
-            "--device, --amp and --cfg-options: an exported file has no config and runs on the CPU; leave them out"
+            "--device, --amp, --attention and --cfg-options: an exported file has no config and runs on the CPU; leave them out"
         )
     from mmlisa.training.config import import_quietly, load_config, parse_options
 
@@ -54,7 +56,7 @@ def main(args: argparse.Namespace) -> None:
     from mmlisa import runtime
     from mmlisa.checkpoints import use_safe_loader
     from mmlisa.inference.faster import use_half
-    from mmlisa.inference.pictures import predict_pictures
+    from mmlisa.inference.pictures import find_inputs, predict_pictures
     from mmlisa.inference.predictor import Predictor
     from mmlisa.inference.tiled import tile_config
 
@@ -67,6 +69,10 @@ def main(args: argparse.Namespace) -> None:
         model = Predictor(cfg, checkpoint, device=args.device, may_differ=args.may_differ)
         if args.amp:
             use_half(model.model)
+        if args.attention:
+            from mmlisa.inference.cells import use_cells
+
+            print(use_cells(model, find_inputs(images, model.takes_clips)[0]))
     done, failed = predict_pictures(model, images, args.out_dir, args.score_thr, **options)
     if args.json:
         args.json.parent.mkdir(parents=True, exist_ok=True)

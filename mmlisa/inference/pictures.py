@@ -91,8 +91,7 @@ def predict_pictures(
         raise UserError(f"{model.path!r} classifies clips: call run() with an array of shape {model.shape}")
     classes = Classes(getattr(model, "metainfo", {"classes": model.classes}))
     takes_clips = getattr(model, "takes_clips", False)
-    suffixes = VIDEO_SUFFIXES if takes_clips else IMAGE_SUFFIXES
-    paths = list(dict.fromkeys(path for name in images for path in _expand(Path(name), suffixes)))
+    paths = find_inputs(images, takes_clips)
     out_dir.mkdir(parents=True, exist_ok=True)
     taken = {path.resolve() for path in paths}  # a picture never replaces an input
     done, failed = [], []
@@ -112,6 +111,12 @@ def predict_pictures(
             tqdm.write(f"{path} -> {target}: {summarise(data)}")
             done.append({"source": str(path), "picture": str(target), **data})
     return done, failed
+
+
+def find_inputs(names: Sequence[str], are_videos: bool = False) -> list[Path]:
+    """Return each input once, with those in folders; a folder without one is a FileNotFoundError."""
+    suffixes = VIDEO_SUFFIXES if are_videos else IMAGE_SUFFIXES
+    return list(dict.fromkeys(path for name in names for path in _expand(Path(name), suffixes)))
 
 
 def _expand(path: Path, suffixes: Sequence[str]) -> list[Path]:
