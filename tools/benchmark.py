@@ -13,8 +13,11 @@ from time import perf_counter
 from mmlisa import cli
 from mmlisa.errors import UserError
 
-# Suites with figures and tables of papers.
-BLOCKS, NETWORKS = ("interaction", "blocks", "blocks_192"), ("patches", "resolutions", "throughput", "latency")
+# Suites with figures and tables of papers, and of docs/foundation.md.
+BLOCKS, NETWORKS = (
+    ("interaction", "blocks", "blocks_192"),
+    ("patches", "resolutions", "throughput", "latency", "foundation"),
+)
 SUITES = ("operators", "scaling", "backbones", "onnxruntime", "pixels", "detectors", "training", *BLOCKS, *NETWORKS)
 
 

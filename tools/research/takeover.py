@@ -7,7 +7,6 @@ features are.
 
 import argparse
 import json
-import subprocess
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -23,7 +22,7 @@ from torch import Tensor, nn
 
 import mmlisa
 from mmlisa.models.backbones import DINOv2
-from research.benchmark import peak_extra_bytes
+from research.benchmark import describe_commit, peak_extra_bytes
 
 SIDES = (518, 1022, 1400)
 BLOCKS = (7, 11)  # the eighth block, and the last
@@ -121,14 +120,13 @@ def main() -> None:
     network = WithClassToken(backbone).eval()
     networks = {"softmax": network} | {name: mmlisa.swap(network, config) for name, config in ATTENTIONS.items()}
     files = sorted(path for path in args.pictures.iterdir() if path.is_file())
-    commit = subprocess.run(["git", "describe", "--always", "--dirty"], capture_output=True, text=True, check=True)
     rows = []
     for side in args.sides:
         large = [file for file in files if min(Image.open(file).size) >= side]
         rows += measure(networks, large, side)
         if args.out:
             machine = f"CPU, {args.threads} threads, PyTorch {torch.__version__}, fp32"
-            content = dict(machine=machine, commit=commit.stdout.strip(), rows=rows)
+            content = dict(machine=machine, commit=describe_commit(), rows=rows)
             args.out.write_text(json.dumps(content, indent=1) + "\n")
         print(to_markdown([row for row in rows if row["side"] == side]), flush=True)
 
