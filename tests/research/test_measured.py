@@ -40,15 +40,10 @@ def test_a_median_outside_of_its_quartiles_is_refused(tmp_path, change):
         measured.read(write(tmp_path, [BASE, ROW | change]))
 
 
-@pytest.mark.parametrize("commit", ["c0ffee1-dirty", "unknown", "a261c11-dirty"])
+@pytest.mark.parametrize("commit", ["c0ffee1-dirty", "unknown"])
 def test_what_is_not_the_code_of_a_commit_is_refused(tmp_path, commit):
     with pytest.raises(ValueError, match=f"'{commit}' is not a commit"):
         measured.read(write(tmp_path, [ROW], commit))
-
-
-def test_the_dirty_trees_of_before_are_those_that_a_note_describes():
-    files = {name: json.loads((measured.FOLDER / name).read_text()) for name in measured.DIRTY}
-    assert {name: file["commit"] for name, file in files.items() if file["note"]} == measured.DIRTY
 
 
 def test_what_is_not_the_code_of_today_is_said():

@@ -12,8 +12,6 @@ Row = dict[str, Any]
 FOLDER = Path(__file__).parents[2] / "docs" / "benchmarks"
 # The ratios of networks are to the first, those of operators to the second.
 BASELINE, PSEUDO_CODE = "Swin-T", "pseudo-code"
-# Measured with changes that are not committed; the file's note says what differs from the code of today. Add no other.
-DIRTY = {"onnxruntime_cpu.json": "a261c11-dirty"}
 
 
 def read(file: Path) -> dict[str, Any]:
@@ -23,8 +21,7 @@ def read(file: Path) -> dict[str, Any]:
         ValueError: the code is not that of a commit, or a median lies outside of its quartiles.
     """
     measured = json.loads(file.read_text(encoding="utf-8"))
-    if DIRTY.get(file.name) != measured["commit"]:
-        check_commit(measured["commit"], file.name)
+    check_commit(measured["commit"], file.name)
     for row in measured["rows"]:
         if not 0 < row["low"] <= row["seconds"] <= row["high"] < float("inf"):
             raise ValueError(
