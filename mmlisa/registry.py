@@ -60,6 +60,7 @@ _NETWORKS = (
     "models.attention",
     "models.backbones",
     "models.timm_backbone",
+    "models.adaptation",
     "models.necks",
     "models.dense_heads",
     "models.heads",
