@@ -10,7 +10,7 @@ import json
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from time import perf_counter
+from time import process_time
 from typing import Any
 
 import numpy as np
@@ -71,7 +71,7 @@ def agreement(features: Tensor, reference: Tensor) -> float:
 
 @torch.no_grad()
 def measure(networks: Mapping[str, nn.Module], files: Sequence[Path], side: int) -> list[dict[str, Any]]:
-    """Return a row for each network: agreement with the first one, seconds (in turns, a sample per picture), and memory."""
+    """Return a row for each network: agreement with the first one, CPU seconds (in turns, one per picture), and memory."""
     agreements: dict[str, list[list[float]]] = {name: [] for name in [*networks, "one pixel"]}
     seconds: dict[str, list[float]] = {name: [] for name in networks}
     for file in files:
@@ -79,9 +79,9 @@ def measure(networks: Mapping[str, nn.Module], files: Sequence[Path], side: int)
         image, moved = picture[..., :side, :side], picture[..., 1:, 1:]
         outputs = {}
         for name, network in networks.items():
-            begin = perf_counter()
+            begin = process_time()
             outputs[name] = network(image)
-            seconds[name].append(perf_counter() - begin)
+            seconds[name].append(process_time() - begin)
         first = next(iter(networks))
         outputs["one pixel"] = networks[first](moved)
         for name, output in outputs.items():
@@ -133,7 +133,7 @@ def main() -> None:
 
 def to_markdown(rows: Sequence[Mapping[str, Any]]) -> str:
     """Return the table of the rows."""
-    table = "| pixels | attention | block 8 (lowest) | last tokens (lowest) | class token | seconds | ratio | MB |\n"
+    table = "| pixels | attention | block 8 (lowest) | last tokens (lowest) | class token | CPU seconds | ratio | MB |\n"
     table += "|---|---|---|---|---|---|---|---|\n"
     seconds = {row["side"]: row["seconds"] for row in rows if row["name"] == "softmax"}
     for row in rows:
