@@ -32,6 +32,7 @@ model = dict(
         loss_cls=dict(type="QualityFocalLoss", use_sigmoid=True, beta=2.0),
         loss_bbox=dict(type="GIoULoss", loss_weight=2.0),
         loss_mask=dict(type="DiceLoss", loss_weight=2.0, eps=5e-6, reduction="mean"),
+        mask_loss_stride=7,  # the finest map's; a divisor of its stride
         share_conv=True,
         pred_kernel_size=1,
         norm_cfg=norm_cfg,
