@@ -11,6 +11,7 @@ width = 64
 norm_cfg, act_cfg = dict(type="BN"), dict(type="SiLU", inplace=True)
 model = dict(
     type="RTMDet",
+    use_syncbn=False,  # PyTorch has it on GPUs only
     data_preprocessor=dict(
         type="DetDataPreprocessor",
         mean=[123.675, 116.28, 103.53],
