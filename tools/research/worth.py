@@ -76,7 +76,7 @@ def main() -> None:
     options = {name: [str(args.weights) if w == "WEIGHTS" else w for w in MODELS[name]] for name in args.models}
     for name in args.models:
         if name not in content["pace"]:  # seconds of a step, and of all that is not one
-            short, long = (train(args.root, options[name], 20, steps, 0) for steps in (5, 15))
+            short, long = (train(args.root, options[name], 20, steps, 0) for steps in (15, 30))
             pace = (long["seconds"] - short["seconds"]) / (long["steps"] - short["steps"])
             content["pace"][name] = [pace, short["seconds"] - pace * short["steps"]]
             args.out.write_text(json.dumps(content, indent=1) + "\n")
