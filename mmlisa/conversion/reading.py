@@ -135,5 +135,5 @@ def _from_timm(name: str) -> dict[str, Tensor]:
     except Exception as error:  # the hub's client raises a dozen types
         raise ConnectionError(
             f"source='timm:{name}' could not be downloaded ({type(error).__name__}). Bring the file {address} from a machine "
-            "with a network, and give its path: source=FILE, or mmlisa fit --weights FILE"
+            "with a network, and give its path: source=FILE in init_cfg, --pretrained FILE of train, or --weights FILE of fit"
         ) from error

@@ -14,9 +14,11 @@ from torch import nn
 from helpers.toy_runner import TEST, VALIDATION, ToyRegression, runner, toy_config
 from mmlisa import config_path
 from mmlisa.checkpoints import read_checkpoint
+from mmlisa.errors import UserError
 from mmlisa.models.backbones import LCNet
 from mmlisa.training.runner import (
     CheckpointGuardHook,
+    _check_categories,
     _prepare,
     build_runner,
     check_channels,
@@ -25,6 +27,18 @@ from mmlisa.training.runner import (
     train,
 )
 from mmlisa.training.runner import test as run_test
+
+
+def test_classes_that_the_annotations_do_not_have_are_refused():
+    """mmdet's CocoDataset drops them, and its metric ends in an IndexError."""
+    inner = SimpleNamespace(cat_ids=[1, 2], metainfo=dict(classes=("cat", "coins", "cup")), ann_file="train.json")
+    message = r"train_dataloader\.dataset: only 2 of its 3 classes .*train\.json.*metainfo\.classes"
+    for dataset in (inner, SimpleNamespace(dataset=inner), SimpleNamespace(datasets=[inner])):
+        with pytest.raises(UserError, match=message):
+            _check_categories(dataset, "train_dataloader.dataset")
+    inner.cat_ids.append(3)
+    _check_categories(SimpleNamespace(dataset=inner), "train_dataloader.dataset")
+    _check_categories(SimpleNamespace(metainfo={}), "train_dataloader.dataset")
 
 
 def test_heads_of_another_number_of_classes_are_named():
