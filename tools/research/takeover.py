@@ -22,7 +22,7 @@ from torch import Tensor, nn
 
 import mmlisa
 from mmlisa.models.backbones import DINOv2
-from research.benchmark import describe_commit, peak_extra_bytes
+from research.benchmark import describe_commit, describe_processor, peak_extra_bytes
 
 SIDES = (518, 1022, 1400)
 BLOCKS = (7, 11)  # the eighth block, and the last
@@ -105,6 +105,7 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("weights", help="of DINOv2's ViT-S/14: a file, or timm:NAME")
     parser.add_argument("pictures", type=Path, help="folder of photographs")
     parser.add_argument("--sides", type=int, nargs="+", default=SIDES, help="in pixels (default: %(default)s)")
+    parser.add_argument("--attentions", nargs="+", choices=ATTENTIONS, default=list(ATTENTIONS))
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--out", type=Path, help="JSON file")
     return parser.parse_args(argv)
@@ -118,14 +119,14 @@ def main() -> None:
     backbone = DINOv2("small", out_indices=BLOCKS, init_cfg=source)
     backbone.init_weights()
     network = WithClassToken(backbone).eval()
-    networks = {"softmax": network} | {name: mmlisa.swap(network, config) for name, config in ATTENTIONS.items()}
+    networks = {"softmax": network} | {name: mmlisa.swap(network, ATTENTIONS[name]) for name in args.attentions}
     files = sorted(path for path in args.pictures.iterdir() if path.is_file())
     rows = []
     for side in args.sides:
         large = [file for file in files if min(Image.open(file).size) >= side]
         rows += measure(networks, large, side)
         if args.out:
-            machine = f"CPU, {args.threads} threads, PyTorch {torch.__version__}, fp32"
+            machine = f"{describe_processor()}, PyTorch {torch.__version__}, fp32"
             content = dict(machine=machine, commit=describe_commit(), rows=rows)
             args.out.write_text(json.dumps(content, indent=1) + "\n")
         print(to_markdown([row for row in rows if row["side"] == side]), flush=True)
@@ -133,7 +134,9 @@ def main() -> None:
 
 def to_markdown(rows: Sequence[Mapping[str, Any]]) -> str:
     """Return the table of the rows."""
-    table = "| pixels | attention | block 8 (lowest) | last tokens (lowest) | class token | CPU seconds | ratio | MB |\n"
+    table = (
+        "| pixels | attention | block 8 (lowest) | last tokens (lowest) | class token | CPU seconds | ratio | MB |\n"
+    )
     table += "|---|---|---|---|---|---|---|---|\n"
     seconds = {row["side"]: row["seconds"] for row in rows if row["name"] == "softmax"}
     for row in rows:
