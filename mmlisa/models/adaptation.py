@@ -16,13 +16,14 @@ from torch import Tensor, nn
 
 from mmlisa.errors import UserError
 from mmlisa.models.attention.softmax import SoftmaxAttention
+from mmlisa.models.init_cfg import SafeInit
 from mmlisa.registry import MODELS
 
 _MEASURED = 24  # images whose variance becomes the unit of a block's loss
 
 
 @MODELS.register_module()
-class Adaptation(BaseModel):
+class Adaptation(SafeInit, BaseModel):
     """A student backbone and its teacher, as a model for MMEngine's loops.
 
     Checkpoints have the student as ``backbone.*`` with its options, as those of a detector have it: ``--pretrained FILE`` and
@@ -35,7 +36,7 @@ class Adaptation(BaseModel):
         trained: parts of names of the parameters that are trained, all others are frozen; None for all.
 
     Raises:
-        UserError: no attention of the student differs from its teacher's, ``init_cfg`` is missing, or (in ``init_weights``) the
+        UserError: no attention of the student differs from its teacher's, ``init_cfg`` is missing, or, in ``init_weights``, the
             student has no place for a weight.
     """
 
@@ -70,9 +71,8 @@ class Adaptation(BaseModel):
         self.register_buffer("variances", torch.zeros(len(self.names)))
         self.register_buffer("measured", torch.zeros((), dtype=torch.long))
 
-    def init_weights(self) -> None:
-        """Initialise the teacher, and give its weights to the student."""
-        super().init_weights()
+    def init_more(self) -> None:
+        """Give the weights of the teacher to the student."""
         _, without = self.backbone.load_state_dict(self.teacher.state_dict(), strict=False)
         if without:
             raise UserError(f"model.backbone has no {without[0]} of model.teacher; both must be of one type and arch")

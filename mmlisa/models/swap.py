@@ -112,11 +112,11 @@ def _build(old: nn.Module, config: Mapping[str, Any], grid: Sequence[int]) -> nn
 
 
 # timm's blocks do not know the grid of their tokens. It is noted by the patch embedding, for each thread by itself.
-_grid: ContextVar[tuple[int, int]] = ContextVar("_grid")
+NOTED_GRID: ContextVar[tuple[int, int]] = ContextVar("NOTED_GRID")
 
 
 def _note_grid(patch_embed: nn.Module, inputs: tuple[Tensor, ...]) -> None:
-    _grid.set(tuple(patch_embed.dynamic_feat_size(inputs[0].shape[-2:])))
+    NOTED_GRID.set(tuple(patch_embed.dynamic_feat_size(inputs[0].shape[-2:])))
 
 
 class _OnNotedGrid(nn.Module):
@@ -129,4 +129,4 @@ class _OnNotedGrid(nn.Module):
     def forward(self, x: Tensor, attn_mask: Tensor | None = None, is_causal: bool = False) -> Tensor:
         if attn_mask is not None or is_causal:
             raise UserError("attn_mask and is_causal have no meaning for this attention; leave them out")
-        return self.drop(self.operator(x, _grid.get()))
+        return self.drop(self.operator(x, NOTED_GRID.get()))

@@ -13,6 +13,7 @@ from mmlisa.registry import MODELS
 
 CLASSIFIER = dict(backbone=dict(type="mmlisa.LCNet", arch="x0.25"), head=None)
 PAN = dict(in_channels=[8, 16, 32], out_channels=8)
+VIT = dict(type="mmlisa.DINOv2", arch=dict(base="small", depth=1, channels=16, num_heads=2, image_size=28))
 OPTIONS = {case["type"]: case for case in CASES.values()} | {
     "CSPPAN": PAN,
     "LCPAN": PAN,
@@ -23,6 +24,10 @@ OPTIONS = {case["type"]: case for case in CASES.values()} | {
     "DistilledClassifier": dict(CLASSIFIER, teacher=dict(type="mmpretrain.ImageClassifier", **CLASSIFIER)),
     "SelfDistilledClassifier": CLASSIFIER,
     "VideoClassifier": CLASSIFIER,
+    "Adaptation": dict(
+        backbone=dict(VIT, attention=dict(type="CellAttention"), init_cfg=dict(type="Constant", layer="Linear", val=0)),
+        teacher=VIT,
+    ),
 }
 WITHOUT_INIT_CFG = {"TiledDetector", "ExportedModel"}
 
