@@ -127,6 +127,7 @@ def judge(limits: dict[str, Sequence[float]], check: Callable[[str], Sequence[fl
 
 
 _FORMS: dict[str, Callable[..., Tensor]] = {
+    "cell_attention": lambda q, k, v, grid, backend: ops.cell_attention(q, k, v, grid, 4, 3, backend=backend),
     "interactive": lambda q, k, v, *mix, grid, backend: ops.interactive(
         q, k, v, grid, 9, mix_query=mix[:2], mix_key=mix[2:], backend=backend
     ),
