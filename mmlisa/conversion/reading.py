@@ -3,6 +3,7 @@
 import pickle
 from collections import OrderedDict
 from collections.abc import Mapping
+from contextlib import suppress
 from difflib import get_close_matches
 from typing import Any
 from zipfile import BadZipFile
@@ -11,7 +12,7 @@ import numpy as np
 import timm
 import torch
 from huggingface_hub import get_hf_file_metadata, hf_hub_url, try_to_load_from_cache
-from huggingface_hub.constants import HF_HUB_OFFLINE
+from huggingface_hub.errors import HfHubHTTPError
 from torch import Tensor
 
 from mmlisa.checkpoints import (
@@ -126,14 +127,20 @@ def _from_timm(name: str) -> dict[str, Tensor]:
     if not timm.is_model_pretrained(name):
         near = get_close_matches(f"timm:{name}", known_sources(), n=3, cutoff=0.4)
         raise UserError(f"source='timm:{name}': timm has no such weights; the closest are {', '.join(near) or 'none'}")
-    weights = timm.models.get_pretrained_cfg(name).hf_hub_id, "model.safetensors"
-    address = hf_hub_url(*weights)
+    stated = timm.models.get_pretrained_cfg(name)
+    address = hf_hub_url(stated.hf_hub_id, "model.safetensors") if stated.hf_hub_id else stated.url
     try:
-        if not (HF_HUB_OFFLINE or try_to_load_from_cache(*weights)):
-            get_hf_file_metadata(address)  # asks once; without a network, the download would ask for minutes
+        if stated.hf_hub_id and not try_to_load_from_cache(stated.hf_hub_id, "model.safetensors"):
+            _reach(address)
         return timm.create_model(name, pretrained=True).state_dict()
     except Exception as error:  # the hub's client raises a dozen types
         raise ConnectionError(
             f"source='timm:{name}' could not be downloaded ({type(error).__name__}). Bring the file {address} from a machine "
             "with a network, and give its path: source=FILE in init_cfg, --pretrained FILE of train, or --weights FILE of fit"
         ) from error
+
+
+def _reach(address: str) -> None:
+    """Ask the hub once. Without an internet connection, timm's download would ask for minutes."""
+    with suppress(HfHubHTTPError):  # the hub answered, and timm looks for files of other names, too
+        get_hf_file_metadata(address)

@@ -3,6 +3,7 @@
 import pytest
 import timm
 import torch
+from huggingface_hub.errors import HfHubHTTPError
 from mmdet.models.backbones.swin import SwinTransformer
 from mmengine.model import BaseModule, ModuleList
 from torch import nn
@@ -107,6 +108,20 @@ def test_without_a_network_the_message_names_the_file_to_bring(monkeypatch):
         ConnectionError, match=r"timm/lcnet_050\.ra2_in1k/resolve/main/model\.safetensors .*--weights FILE"
     ):
         read("timm:lcnet_050.ra2_in1k")
+
+
+@pytest.mark.parametrize("name", ["lcnet_050.ra2_in1k", "gcvit_tiny.in1k"])
+def test_a_hub_that_has_the_weights_under_another_name_is_no_missing_network(monkeypatch, name):
+    """The second network is on no hub, but has an address."""
+
+    def answer(address):
+        assert name.startswith("lcnet")
+        raise HfHubHTTPError.__new__(HfHubHTTPError)  # its arguments depend on the version
+
+    monkeypatch.setattr("mmlisa.conversion.reading.get_hf_file_metadata", answer)
+    model = nn.Linear(2, 3)
+    monkeypatch.setattr("mmlisa.conversion.reading.timm.create_model", lambda name, pretrained: model)
+    assert read(f"timm:{name}")["state_dict"].keys() == model.state_dict().keys()
 
 
 def test_bad_files(tmp_path, theirs):
