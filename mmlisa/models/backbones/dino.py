@@ -167,7 +167,7 @@ class DINO(PlainViT):
                     f"window={window} decides the attention; give attention and attention_blocks, or window"
                 )
             depth = self.resolve_arch(arch)["depth"]
-            attention_blocks = sorted(set(range(depth)) - {i % depth for i in global_blocks})
+            attention_blocks = sorted(set(range(depth)) - set(_blocks("global_blocks", global_blocks, depth)))
             options["attention"] = dict(type="CellAttention", window=window, cells=0)
         elif global_blocks:
             raise UserError(
@@ -182,12 +182,8 @@ class DINO(PlainViT):
     @classmethod
     def check_arch(cls, arch: dict[str, Any]) -> None:
         super().check_arch(arch)
-        blocks, depth = arch["attention_blocks"], arch["depth"]
-        if blocks is None:
-            return
-        if not isinstance(blocks, list | tuple) or not all(-depth <= i < depth for i in blocks):
-            raise UserError(f"attention_blocks={blocks!r}; it must be a list of indices of the {depth} blocks")
-        arch["attention_blocks"] = sorted({i % depth for i in blocks})
+        if arch["attention_blocks"] is not None:
+            arch["attention_blocks"] = _blocks("attention_blocks", arch["attention_blocks"], arch["depth"])
 
     def build_block(self, stage: int, index: int, drop_path: float, grid: tuple[int, ...]) -> nn.Module:
         arch, blocks = self.arch, self.arch["attention_blocks"]
@@ -205,6 +201,13 @@ class DINO(PlainViT):
     def build_mlp(self, channels: int, hidden: int, attention: nn.Module) -> nn.Module:
         """Build the MLP of a block behind ``attention``."""
         return Mlp(channels, hidden, getattr(attention, "mlp_conv", None))
+
+
+def _blocks(name: str, indices: Any, depth: int) -> list[int]:
+    """Return indices of blocks in order, counted from the start; others than a list of indices are a UserError."""
+    if not isinstance(indices, list | tuple) or not all(-depth <= i < depth for i in indices):
+        raise UserError(f"{name}={indices!r}; it must be a list of indices of the {depth} blocks")
+    return sorted({i % depth for i in indices})
 
 
 def joined(state: Mapping[str, Tensor], names: Sequence[str], joint: str) -> dict[str, Tensor]:

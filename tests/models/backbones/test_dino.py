@@ -280,6 +280,8 @@ def test_windows_with_global_blocks(host):
         host(arch, window=2, attention=dict(type="CellAttention"))
     with pytest.raises(UserError, match="global_blocks"):
         host(arch, global_blocks=[1])
+    with pytest.raises(UserError, match=r"global_blocks=\[3\]"):
+        host(arch, window=2, global_blocks=[3])
 
 
 @pytest.mark.parametrize(
