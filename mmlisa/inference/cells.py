@@ -4,11 +4,10 @@ from time import perf_counter
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from mmlisa.errors import UserError
-from mmlisa.models.swap import swap
+from mmlisa.models.swap import agreement, swap
 
 from .predictor import Predictor
 
@@ -37,18 +36,19 @@ def use_cells(predictor: Predictor, image: Any) -> str:
             seconds[each] = min(seconds[each], time)
     ratio = seconds[model] / seconds[swapped]
     predictor.model = swapped if ratio > 1 else model
-    mean = features[model].mean((2, 3), keepdim=True)
-    agreement = F.cosine_similarity(features[model] - mean, features[swapped] - mean, dim=1).mean()
-    size = "x".join(map(str, features[model].shape[2:]))
+    agreed = agreement(features[swapped], features[model])
+    height, width = features[model].shape[2:]
     used = "cells are used" if ratio > 1 else "softmax attention stays"
-    return f"{size} tokens: features agree to {agreement:.2f}, the backbone with cells is {ratio:.1f} times as fast; {used}"
+    gain = f"the backbone with cells is {ratio:.1f} times as fast"
+    return f"{height}x{width} tokens: features agree to {agreed:.2f}, {gain}; {used}"
 
 
 def _run(predictor: Predictor, image: Any) -> tuple[Tensor, float]:
     """Return the last map of the backbone in a prediction, and its seconds."""
-    backbone = next((m for name, m in predictor.model.named_modules() if name.split(".")[-1] == "backbone"), None)
-    if backbone is None:
+    backbones = [module for name, module in predictor.model.named_modules() if name.split(".")[-1] == "backbone"]
+    if not backbones:
         raise UserError(f"--attention cells: {type(predictor.model).__name__} has no backbone")
+    backbone = backbones[0]
     times, maps = [], []
 
     def finish(module: nn.Module, inputs: Any, outputs: Any) -> None:

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from mmlisa.errors import UserError
 from mmlisa.models.attention.softmax import SoftmaxAttention
 from mmlisa.models.init_cfg import SafeInit
+from mmlisa.models.swap import agreement
 from mmlisa.registry import MODELS
 
 _MEASURED = 24  # images whose variance becomes the unit of a block's loss
@@ -55,14 +56,10 @@ class Adaptation(SafeInit, BaseModel):
                 "model.backbone has no init_cfg: the teacher would have random weights; give it, or --pretrained"
             )
         student = {key: value for key, value in backbone.items() if key != "init_cfg"}
-        self.backbone, self.aligned = MODELS.build(student), aligned
+        self.aligned = aligned
+        self.backbone = MODELS.build(student)
         self.teacher = MODELS.build({**teacher, "init_cfg": backbone["init_cfg"]}).requires_grad_(False).eval()
-        students = dict(self.backbone.named_modules())
-        self.names = [
-            name
-            for name, module in self.teacher.named_modules()
-            if isinstance(module, SoftmaxAttention) and type(students.get(name)) not in (type(module), type(None))
-        ]
+        self.names = self._find_changed()
         if not self.names:
             raise UserError("model.backbone.attention is that of model.teacher; set another type")
         if trained is not None:
@@ -70,6 +67,17 @@ class Adaptation(SafeInit, BaseModel):
                 parameter.requires_grad_(any(part in name for part in trained))
         self.register_buffer("variances", torch.zeros(len(self.names)))
         self.register_buffer("measured", torch.zeros((), dtype=torch.long))
+
+    def _find_changed(self) -> list[str]:
+        """Return the names of the softmax attentions of the teacher in whose place the student has another operator."""
+        students = dict(self.backbone.named_modules())
+        changed = []
+        for name, module in self.teacher.named_modules():
+            if not isinstance(module, SoftmaxAttention):
+                continue
+            if name in students and type(students[name]) is not type(module):
+                changed.append(name)
+        return changed
 
     def init_more(self) -> None:
         """Give the weights of the teacher to the student."""
@@ -115,13 +123,17 @@ class Adaptation(SafeInit, BaseModel):
         return {"loss_attention": torch.stack(errors).mean()}
 
     def _align(self, images: Tensor) -> dict[str, Tensor]:
-        """Compare the tokens of each map: one less their cosine, less the teacher's mean, and their squared difference."""
+        """Compare the tokens of each map, less the teacher's mean: one less their cosine, and their squared difference.
+
+        ``agreement`` is the cosine of the last map.
+        """
         with torch.no_grad():
             expected = self.teacher(images)
-        losses = []
+        cosines, errors = [], []
         for found, target in zip(self.backbone(images), expected, strict=True):
             found, target = found.float(), target.float()
             mean = target.mean((2, 3), keepdim=True)
-            cosine = F.cosine_similarity(found - mean, target - mean, dim=1).mean()
-            losses.append(1 - cosine + F.mse_loss(found, target) / (target - mean).square().mean())
-        return {"loss_maps": torch.stack(losses).mean(), "agreement": cosine.detach()}
+            cosines.append(agreement(found, target))
+            errors.append(F.mse_loss(found, target) / (target - mean).square().mean())
+        cosine, error = torch.stack(cosines), torch.stack(errors)
+        return {"loss_maps": (1 - cosine + error).mean(), "agreement": cosine[-1].detach()}

@@ -1,4 +1,4 @@
-"""Another attention in a network that is loaded already."""
+"""Another attention in a network that is loaded already, and how well its features agree with the first one's."""
 
 import warnings
 from collections.abc import Collection, Mapping, Sequence
@@ -7,6 +7,7 @@ from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any
 
+import torch.nn.functional as F
 from timm.layers import Attention
 from timm.models import Eva, VisionTransformer
 from torch import Tensor, nn
@@ -55,6 +56,15 @@ def swap(
     return copy
 
 
+def agreement(features: Tensor, reference: Tensor) -> Tensor:
+    """Return the mean cosine of the tokens of two maps ``[B, C, H, W]``, both less the mean of the reference's tokens.
+
+    With that mean, which all tokens of an image share, different features would look alike.
+    """
+    mean = reference.mean((2, 3), keepdim=True)
+    return F.cosine_similarity(features - mean, reference - mean, dim=1).mean()
+
+
 @dataclass(frozen=True)
 class _Place:
     """An attention, the module that has it under a name, and the pretraining grid."""
@@ -90,7 +100,7 @@ def _check_timm(old: nn.Module) -> None:
     if type(old) is not Attention:
         raise UserError(f"{type(old).__name__} of timm is not its Attention; this network cannot be swapped")
     more = [name for name in ("q_norm", "k_norm", "norm") if not isinstance(getattr(old, name), nn.Identity)]
-    if getattr(old, "gate", None) is not None:  # since timm 1.0.30
+    if getattr(old, "gate", None) is not None:  # older versions of timm have none
         more.append("gate")
     if old.attn_drop.p:
         more.append("attn_drop")

@@ -12,6 +12,7 @@ import mmlisa
 from helpers.networks import randomised
 from mmlisa.errors import UserError
 from mmlisa.models.backbones import DINOv2, DINOv3
+from mmlisa.models.swap import agreement
 from mmlisa.models.timm_backbone import TimmBackbone
 
 NARROW = dict(depth=2, channels=48, num_heads=2, layer_scale=1.0)
@@ -53,6 +54,14 @@ def test_the_attention_alone_is_another(name):
     assert torch.equal(outputs(network), before)
     assert {id(p) for p in coarse.parameters()} == {id(p) for p in network.parameters()}
     assert torch.equal(outputs(pickle.loads(pickle.dumps(coarse))), outputs(coarse))
+
+
+def test_features_agree_by_their_differences_from_the_mean():
+    reference = torch.randn(2, 6, 5, 4, generator=torch.Generator().manual_seed(0)) + 100
+    mean = reference.flatten(2).mean(2)[..., None, None]
+    assert float(agreement(mean + 3 * (reference - mean), reference)) == pytest.approx(1, abs=1e-4)
+    assert float(agreement(2 * mean - reference, reference)) == pytest.approx(-1, abs=1e-4)
+    assert abs(float(agreement(mean + torch.randn(2, 6, 5, 4), reference))) < 0.5
 
 
 def test_a_network_of_timm_takes_each_size_in_turn():

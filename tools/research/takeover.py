@@ -22,6 +22,7 @@ from torch import Tensor, nn
 
 import mmlisa
 from mmlisa.models.backbones import DINOv2
+from mmlisa.models.swap import agreement
 from research.benchmark import describe_commit, describe_processor, peak_extra_bytes
 
 SIDES = (518, 1022, 1400)
@@ -47,7 +48,7 @@ class WithClassToken(nn.Module):
         tokens = []
         with self.backbone.norm.register_forward_hook(lambda _, __, output: tokens.append(output)):
             maps = self.backbone(image)
-        return *maps, tokens[-1][:, :1].mT
+        return *maps, tokens[-1][:, 0]
 
 
 def read_square(path: Path, side: int) -> Tensor:
@@ -60,18 +61,17 @@ def read_square(path: Path, side: int) -> Tensor:
     return torch.from_numpy((values - _MEAN) / _STD).float().permute(2, 0, 1)[None]
 
 
-def agreement(features: Tensor, reference: Tensor) -> float:
-    """Return the mean cosine of tokens ``[1, C, …]`` whose mean over the reference is taken off, if there are several."""
-    features, reference = features.flatten(2), reference.flatten(2)
-    if reference.shape[2] > 1:
-        mean = reference.mean(2, keepdim=True)
-        features, reference = features - mean, reference - mean
-    return float(F.cosine_similarity(features, reference, dim=1).mean())
+def compare(output: Sequence[Tensor], expected: Sequence[Tensor]) -> list[float]:
+    """Return the agreement of each map, and the cosine of the class tokens."""
+    *maps, token = output
+    *expected_maps, expected_token = expected
+    found = [float(agreement(*pair)) for pair in zip(maps, expected_maps, strict=True)]
+    return [*found, float(F.cosine_similarity(token, expected_token).mean())]
 
 
 @torch.no_grad()
 def measure(networks: Mapping[str, nn.Module], files: Sequence[Path], side: int) -> list[dict[str, Any]]:
-    """Return a row for each network: agreement with the first one, CPU seconds (in turns, one per picture), and memory."""
+    """Return a row for each network: agreement with softmax, CPU seconds (in turns, one per picture), and memory."""
     agreements: dict[str, list[list[float]]] = {name: [] for name in [*networks, "one pixel"]}
     seconds: dict[str, list[float]] = {name: [] for name in networks}
     for file in files:
@@ -82,16 +82,15 @@ def measure(networks: Mapping[str, nn.Module], files: Sequence[Path], side: int)
             begin = process_time()
             outputs[name] = network(image)
             seconds[name].append(process_time() - begin)
-        first = next(iter(networks))
-        outputs["one pixel"] = networks[first](moved)
+        outputs["one pixel"] = networks["softmax"](moved)
         for name, output in outputs.items():
-            agreements[name].append([agreement(*pair) for pair in zip(output, outputs[first], strict=True)])
-        print(f"{side} {file.name}: {agreements[list(networks)[1]][-1]}", flush=True)
+            agreements[name].append(compare(output, outputs["softmax"]))
+            print(f"{side} {file.name}, {name}: {agreements[name][-1]}", flush=True)
     rows = []
     for name, values in agreements.items():
         block, last, token = np.mean(values, axis=0).tolist()
         row = dict(side=side, name=name, pictures=len(files), block=block, last=last, token=token)
-        row |= dict(lowest_block=float(np.min(values, axis=0)[0]), lowest_last=float(np.min(values, axis=0)[1]))
+        row["lowest_block"], row["lowest_last"], _ = np.min(values, axis=0).tolist()
         if name in networks:
             low, median, high = np.quantile(seconds[name], (0.25, 0.5, 0.75)).tolist()
             peak = peak_extra_bytes(partial(networks[name], image))
@@ -134,10 +133,8 @@ def main() -> None:
 
 def to_markdown(rows: Sequence[Mapping[str, Any]]) -> str:
     """Return the table of the rows."""
-    table = (
-        "| pixels | attention | block 8 (lowest) | last tokens (lowest) | class token | CPU seconds | ratio | MB |\n"
-    )
-    table += "|---|---|---|---|---|---|---|---|\n"
+    table = "| pixels | pictures | attention | block 8 (lowest) | last tokens (lowest) | class token | CPU seconds | ratio | MB |\n"
+    table += "|---|---|---|---|---|---|---|---|---|\n"
     seconds = {row["side"]: row["seconds"] for row in rows if row["name"] == "softmax"}
     for row in rows:
         values = f"{row['block']:.3f} ({row['lowest_block']:.3f}) | {row['last']:.3f} ({row['lowest_last']:.3f})"
@@ -145,7 +142,7 @@ def to_markdown(rows: Sequence[Mapping[str, Any]]) -> str:
         if "seconds" in row:
             ratio = row["seconds"] / seconds[row["side"]]
             cost = f"{row['seconds']:.2f} | {ratio:.2f} | {row['peak_bytes'] / 1e6:.0f}"
-        table += f"| {row['side']} | {row['name']} | {values} | {row['token']:.3f} | {cost} |\n"
+        table += f"| {row['side']} | {row['pictures']} | {row['name']} | {values} | {row['token']:.3f} | {cost} |\n"
     return table
 
 
