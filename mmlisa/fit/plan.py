@@ -244,8 +244,9 @@ def write_configs(plan: Plan, dataset: Dataset, folder: Path) -> dict[str, str]:
     own = published_weights(base.backbone)
     start = own | dict(type="mmlisa.PublishedWeights", source=weights)
     if weights.startswith("timm:"):
-        # MMEngine takes the key away only if there is something to replace.
-        backbone["init_cfg"] = start | ({"_delete_": True} if "init_cfg" in base.backbone else {})
+        backbone["init_cfg"] = start
+        if "init_cfg" in base.backbone:  # else MMEngine would leave the key in
+            backbone["init_cfg"]["_delete_"] = True
     elif own:
         backbone["init_cfg"] = None
     if weights and not weights.startswith("timm:"):  # a file may hold a neck and heads, too

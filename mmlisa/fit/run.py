@@ -19,7 +19,6 @@ from mmengine.config import Config
 from mmengine.registry import init_default_scope
 
 from mmlisa.checkpoints import write_file, writing_whole
-from mmlisa.conversion import read
 from mmlisa.data.preparation import hash_files, prepare_data, write_data
 from mmlisa.errors import UserError
 
@@ -110,6 +109,8 @@ def _configure(options: Options, folder: Path) -> None:
     dataset = prepare_data(options.data, options.task, options.ignore, options.background)
     plan = make_plan(dataset, options, torch.cuda.is_available())
     if plan.preset.weights:
+        from mmlisa.conversion import read  # imports timm, which a run that goes on does not need
+
         read(plan.preset.weights)  # a missing file, or no network, shows before anything is written
     print(*dataset.summary(), sep="\n", flush=True)
     write_data(dataset, folder / "data")

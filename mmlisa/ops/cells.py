@@ -83,8 +83,12 @@ def _attend(query: Tensor, key: Tensor, value: Tensor, grid: Sequence[int], wind
         bias.append((entropy[:, :, None, None] + outside).to(query.dtype))
     # A row of windows at a time, since each has its copy of the cells. A graph has no loop of a free length.
     step = windows[0].shape[2] if is_traced() else 1
-    rows = zip(*(t.split(step, dim=2) for t in (*windows, torch.cat(bias, dim=4))), strict=True)
-    y = torch.cat([_attend_in_windows(*row, more_keys, more_values) for row in rows], dim=2)
+    query_rows, key_rows, value_rows, bias_rows = (t.split(step, dim=2) for t in (*windows, torch.cat(bias, dim=4)))
+    rows = [
+        _attend_in_windows(*row, more_keys, more_values)
+        for row in zip(query_rows, key_rows, value_rows, bias_rows, strict=True)
+    ]
+    y = torch.cat(rows, dim=2)
     first = F.scaled_dot_product_attention(query[:, :, :prefix], key, value)
     return torch.cat([first, merge_windows(y, grid, window)], dim=2)
 
@@ -94,8 +98,8 @@ def _attend_in_windows(
 ) -> Tensor:
     """Tokens ``[B, h, nH, nW, n, d]`` attend to n + m keys with the bias ``[B, h, nH, nW, n + m]``; m are ``[B, h, m, d]``."""
     counts = query.shape[2:4]
-    more_keys, more_values = (t[:, :, None, None].expand(-1, -1, *counts, -1, -1) for t in (more_keys, more_values))
-    key, value = torch.cat([key, more_keys], dim=4), torch.cat([value, more_values], dim=4)
+    key = torch.cat([key, more_keys[:, :, None, None].expand(-1, -1, *counts, -1, -1)], dim=4)
+    value = torch.cat([value, more_values[:, :, None, None].expand(-1, -1, *counts, -1, -1)], dim=4)
     query, key, value, bias = (t.flatten(1, 3) for t in (query, key, value, bias))
     mask = bias[:, :, None].expand(-1, -1, query.shape[2], -1)
     y = F.scaled_dot_product_attention(query, key, value, attn_mask=mask)
@@ -174,8 +178,11 @@ def merge_windows(windows: Tensor, grid: Sequence[int], window: int) -> Tensor:
 
 def _reference(query: Tensor, key: Tensor, value: Tensor, grid: Sequence[int], window: int, cells: int) -> Tensor:
     """The formula with the N x N matrix: a token outside of the window has its cell's key, value and share; the oracle."""
-    prefix, (height, width), scale = query.shape[2] - prod(grid), grid, query.shape[3] ** -0.5
-    row, column = (index.flatten() for index in torch.meshgrid(*(torch.arange(n) for n in grid), indexing="ij"))
+    height, width = grid
+    prefix = query.shape[2] - height * width
+    scale = query.shape[3] ** -0.5
+    row = torch.arange(height).repeat_interleave(width)
+    column = torch.arange(width).repeat(height)
     own = row // window * width + column // window
     is_near = own[:, None] == own
     query, key, value = (at_least_fp32(t) for t in (query, key, value))
@@ -183,23 +190,24 @@ def _reference(query: Tensor, key: Tensor, value: Tensor, grid: Sequence[int], w
         allowed = F.pad(is_near, (prefix, 0, prefix, 0), value=True)
         return (query @ key.mT * scale).masked_fill(~allowed, -torch.inf).softmax(3) @ value
     # The cell of a token, by the edges: cell c begins at floor(c size / cells).
-    row_edges, column_edges = (torch.arange(1, cells) * size // cells for size in (height, width))
-    cell = (row[:, None] >= row_edges).sum(1) * cells + (column[:, None] >= column_edges).sum(1)
-    tokens, mean = slice(prefix, None), query[:, :, prefix:].mean(2, keepdim=True)
-    scores = (mean @ key[:, :, tokens].mT)[:, :, 0] * scale
-    far_key, far_value, far_bias = (torch.zeros_like(t[:, :, tokens]) for t in (key, value, value[..., :1]))
+    cell_row = (row[:, None] >= torch.arange(1, cells) * height // cells).sum(1)
+    cell_column = (column[:, None] >= torch.arange(1, cells) * width // cells).sum(1)
+    cell = cell_row * cells + cell_column
+    own_query, own_key, own_value = (t[:, :, prefix:] for t in (query, key, value))
+    scores = (own_key @ own_query.mean(2)[..., None])[..., 0] * scale  # of the mean query
+    far_key, far_value, far_bias = torch.zeros_like(own_key), torch.zeros_like(own_value), torch.zeros_like(scores)
     for index in cell.unique():
         members = cell == index
         w = scores[..., members].softmax(2)
-        far_key[:, :, members] = (w[..., None] * key[:, :, tokens][:, :, members]).sum(2, keepdim=True)
-        far_value[:, :, members] = (w[..., None] * value[:, :, tokens][:, :, members]).sum(2, keepdim=True)
-        far_bias[:, :, members] = (torch.special.entr(w).sum(2) - log(members.sum()))[..., None, None]
+        far_key[:, :, members] = (w[..., None] * own_key[:, :, members]).sum(2, keepdim=True)
+        far_value[:, :, members] = (w[..., None] * own_value[:, :, members]).sum(2, keepdim=True)
+        far_bias[:, :, members] = torch.special.entr(w).sum(2, keepdim=True) - log(members.sum())
     near = query @ key.mT * scale
-    far = query[:, :, tokens] @ far_key.mT * scale + far_bias.mT
+    far = own_query @ far_key.mT * scale + far_bias[:, :, None]
     logits = near.clone()
-    logits[:, :, tokens, tokens] = torch.where(is_near, near[:, :, tokens, tokens], far)
+    logits[:, :, prefix:, prefix:] = torch.where(is_near, near[:, :, prefix:, prefix:], far)
     weights = logits.softmax(3)
     y = weights @ value
-    outside = weights[:, :, tokens, tokens] * ~is_near
-    y[:, :, tokens] = y[:, :, tokens] + outside @ (far_value - value[:, :, tokens])
+    outside = weights[:, :, prefix:, prefix:] * ~is_near
+    y[:, :, prefix:] = y[:, :, prefix:] + outside @ (far_value - own_value)
     return y

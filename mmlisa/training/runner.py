@@ -118,7 +118,8 @@ def _innermost_model(cfg: Config) -> dict[str, Any]:
 
 
 def _check_classes(runner: Runner, split: str) -> None:
-    loader, setting = getattr(runner, f"{split}_dataloader"), f"{split}_dataloader.dataset"
+    loader = getattr(runner, f"{split}_dataloader")
+    setting = f"{split}_dataloader.dataset"
     if note := check_classes(_innermost_model(runner.cfg), classes_of(loader), setting):
         runner.logger.warning(note)
     _check_categories(loader.dataset, setting)
@@ -126,15 +127,18 @@ def _check_classes(runner: Runner, split: str) -> None:
 
 def _check_categories(dataset: Any, setting: str) -> None:
     """Raise UserError if mmdet's CocoDataset found no category for a class: it leaves the class out without a word."""
-    for inner in getattr(dataset, "datasets", None) or filter(None, [getattr(dataset, "dataset", None)]):
-        _check_categories(inner, setting)
-    found = getattr(dataset, "cat_ids", None)
-    classes = dataset.metainfo.get("classes") if found is not None else None
-    if classes is not None and len(found) < len(classes):
-        raise UserError(
-            f"{setting}: only {len(found)} of its {list_classes(classes)} are categories of '{dataset.ann_file}'; "
-            "set metainfo.classes to its names, which mmlisa check-data CONFIG lists"
-        )
+    if hasattr(dataset, "datasets"):
+        for inner in dataset.datasets:
+            _check_categories(inner, setting)
+    elif hasattr(dataset, "dataset"):
+        _check_categories(dataset.dataset, setting)
+    elif hasattr(dataset, "cat_ids"):
+        classes, found = dataset.metainfo["classes"], len(dataset.cat_ids)
+        if found < len(classes):
+            raise UserError(
+                f"{setting}: only {found} of its {list_classes(classes)} are categories of '{dataset.ann_file}'; "
+                "set metainfo.classes to its names, which mmlisa check-data CONFIG lists"
+            )
 
 
 def _check_sizes(runner: Runner, split: str) -> None:

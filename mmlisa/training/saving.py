@@ -194,12 +194,14 @@ def _take_settings(
         runner.logger.warning(f"--resume: settings of the optimizer are the config's: {text}")
 
 
+def _names_of_settings(group: Mapping[str, Any]) -> set[str]:
+    """Return the names of the settings in an optimizer's group, without the first rates and LAMB's count of steps."""
+    return {name for name in group if name != "step" and not name.startswith("initial_")}
+
+
 def _check_optimizer(new: Sequence[Mapping[str, Any]], old: Sequence[Mapping[str, Any]]) -> None:
     """Refuse the state of another optimizer, whose groups have other settings; AdamW is Adam with decoupled weight decay."""
-    # Lamb counts its steps in the groups.
-    ours, theirs = (
-        {name for name in group if name != "step" and not name.startswith("initial_")} for group in (new[0], old[0])
-    )
+    ours, theirs = _names_of_settings(new[0]), _names_of_settings(old[0])
     decoupled = [group.get("decoupled_weight_decay") for group in (new[0], old[0])]
     if ours == theirs and decoupled[0] == decoupled[1]:
         return

@@ -8,8 +8,9 @@ import torch
 from matplotlib.figure import Figure  # not pyplot, which holds global state
 from torch import Tensor, nn
 
+from .kernels import BARE
+
 _CLIPPED = 0.01  # share of the tokens beyond either end of the scale, so that a few outliers do not leave it grey
-_BARE = dict(squeeze=False, subplot_kw=dict(frame_on=False, xticks=[], yticks=[]))
 
 
 def last_map(backbone: nn.Module, image: Tensor) -> Tensor:
@@ -21,7 +22,7 @@ def last_map(backbone: nn.Module, image: Tensor) -> Tensor:
 def main_components(features: Tensor) -> tuple[Tensor, Tensor]:
     """Return the mean ``[C, 1]`` of the tokens of a map ``[C, h, w]``, and their three main components ``[C, 3]``.
 
-    The largest entry of a component is positive, so that equal features have equal colours.
+    The sign of a component is that of its largest entry, since a decomposition returns either one.
     """
     tokens = features.flatten(1)
     mean = tokens.mean(1, keepdim=True)
@@ -44,11 +45,11 @@ def draw_features(picture: Tensor, maps: Mapping[str, Tensor], path: Path) -> No
     Maps of as many channels as the first have its components, so that their colours can be compared.
     """
     height, width = picture.shape[1:]
-    titles = [f"{fill(label, 45)}\n{'x'.join(map(str, m.shape[1:]))} tokens" for label, m in maps.items()]
-    lines = max(title.count("\n") + 1 for title in titles)
+    titles = [_title(label, features) for label, features in maps.items()]
+    lines = 1 + max(title.count("\n") for title in titles)
     columns = 1 + len(maps)
     figure = Figure(figsize=(4 * columns, 4 * height / width + 0.2 * (lines + 1)), layout="constrained")
-    axes = figure.subplots(1, columns, **_BARE)[0]
+    axes = figure.subplots(1, columns, **BARE)[0]
     axes[0].imshow(picture.permute(1, 2, 0))
     first = next(iter(maps.values()))
     shared = main_components(first)
@@ -57,3 +58,8 @@ def draw_features(picture: Tensor, maps: Mapping[str, Tensor], path: Path) -> No
         axis.imshow(colours(features, *basis), interpolation="nearest", extent=(0, width, height, 0))
         axis.set_title(title, fontsize=8)
     figure.savefig(path, dpi=150)
+
+
+def _title(label: str, features: Tensor) -> str:
+    height, width = features.shape[1:]
+    return f"{fill(label, 45)}\n{height}x{width} tokens"

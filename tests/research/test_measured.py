@@ -40,7 +40,7 @@ def test_a_median_outside_of_its_quartiles_is_refused(tmp_path, change):
         measured.read(write(tmp_path, [BASE, ROW | change]))
 
 
-@pytest.mark.parametrize("commit", ["c0ffee1-dirty", "unknown"])
+@pytest.mark.parametrize("commit", ["c0ffee1-dirty", "unknown", "a261c11-dirty"])
 def test_what_is_not_the_code_of_a_commit_is_refused(tmp_path, commit):
     with pytest.raises(ValueError, match=f"'{commit}' is not a commit"):
         measured.read(write(tmp_path, [ROW], commit))

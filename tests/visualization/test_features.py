@@ -19,13 +19,14 @@ def test_the_components_are_the_directions_that_made_the_tokens():
     features, directions = made_of(amounts[:3].unflatten(1, (5, 8)), generator)
     mean, components = main_components(features)
     assert (components * directions).sum(0).abs().min() > 0.99
-    values = colours(features, mean, components)
-    assert values.shape == (5, 8, 3)
-    for channel in range(3):
-        order = amounts[channel] * (components[:, channel] * directions[:, channel]).sum().sign()
-        inner = (values[..., channel].flatten() > 0) & (values[..., channel].flatten() < 1)
-        assert torch.corrcoef(torch.stack([values[..., channel].flatten(), order]))[0, 1] > 0.99
-        assert inner.sum() >= 36
+    picture = colours(features, mean, components)
+    assert picture.shape == (5, 8, 3)
+    signs = (components * directions).sum(0).sign()
+    for values, amount, sign in zip(
+        picture.flatten(0, 1).T, amounts, signs, strict=False
+    ):  # the fourth is in no colour
+        assert torch.corrcoef(torch.stack([values, sign * amount]))[0, 1] > 0.99
+        assert ((values > 0) & (values < 1)).sum() >= 36
 
 
 def test_a_second_map_has_the_colours_of_the_first(tmp_path, monkeypatch):
