@@ -32,7 +32,7 @@ train_dataloader = dict(
         ],
     ),
 )
-train_cfg = dict(type="IterBasedTrainLoop", max_iters=400, val_interval=400)
+train_cfg = dict(type="IterBasedTrainLoop", max_iters=400)
 # The second stage needs a tenth of the first one's rate, and query, key and value a tenth of the rest's.
 param_scheduler = [
     dict(type="CosineAnnealingLR", by_epoch=False, begin=0, end=200, eta_min_ratio=0.1),

@@ -28,7 +28,6 @@ TITLES = {
     "latency": "Castling-ViT, Table 10",
     "onnxruntime": "Exported files",
     "pixels": "Time per pixel",
-    "foundation": "Cost on large images",
 }
 
 
@@ -102,17 +101,8 @@ def takeover() -> str:
     return f"{to_markdown(result['rows'])}\n`tools/research/takeover.py`: {measured.describe(result)}.\n"
 
 
-def worth() -> str:
-    """Return the table of ``tools/research/worth.py``."""
-    from research.worth import to_markdown
-
-    result = json.loads((measured.FOLDER / "worth.json").read_text(encoding="utf-8"))
-    measured.check_commit(result["commit"], "worth.json")
-    return f"{to_markdown(result['rows'])}\n`tools/research/worth.py`: {measured.describe(result)}.\n"
-
-
 TABLES_BY_NAME: dict[str, Callable[[], str]] = {
-    each.__name__: each for each in (channels, gpu, published_weights, takeover, worth)
+    each.__name__: each for each in (channels, gpu, published_weights, takeover)
 }
 TABLES_BY_NAME |= {
     "model_zoo": model_zoo.to_markdown,
