@@ -72,7 +72,8 @@ def main(args: argparse.Namespace) -> None:
         if args.attention:
             from mmlisa.inference.cells import use_cells
 
-            print(use_cells(model, find_inputs(images, model.takes_clips)[0]))
+            first = find_inputs(images, model.takes_clips)[0]
+            print(use_cells(model, first if model.takes_clips else runtime.read_image(first)))
     done, failed = predict_pictures(model, images, args.out_dir, args.score_thr, **options)
     if args.json:
         args.json.parent.mkdir(parents=True, exist_ok=True)

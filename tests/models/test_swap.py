@@ -57,11 +57,12 @@ def test_the_attention_alone_is_another(name):
 
 
 def test_features_agree_by_their_differences_from_the_mean():
-    reference = torch.randn(2, 6, 5, 4, generator=torch.Generator().manual_seed(0)) + 100
+    generator = torch.Generator().manual_seed(0)
+    reference = torch.randn(2, 6, 5, 4, generator=generator) + 100
     mean = reference.flatten(2).mean(2)[..., None, None]
     assert float(agreement(mean + 3 * (reference - mean), reference)) == pytest.approx(1, abs=1e-4)
     assert float(agreement(2 * mean - reference, reference)) == pytest.approx(-1, abs=1e-4)
-    assert abs(float(agreement(mean + torch.randn(2, 6, 5, 4), reference))) < 0.5
+    assert abs(float(agreement(mean + torch.randn(2, 6, 5, 4, generator=generator), reference))) < 0.5
 
 
 def test_a_network_of_timm_takes_each_size_in_turn():
