@@ -26,6 +26,7 @@ COMMANDS = {
     "infer": "Draw a model's predictions on images",
     "export": "Export a model with its results to ONNX",
     "fit": "Train a model on a folder of your images",
+    "adapt": "Teach a backbone with another attention its own features, from images without labels",
     "check-data": "Check a config's data, list what is wrong, and draw samples",
     "convert": "Convert published weights into a checkpoint of this package",
     "flops": "Count parameters and multiply-accumulates of a config's model",

@@ -3,6 +3,7 @@
 import argparse
 import os
 import shlex
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -37,23 +38,30 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main(args: argparse.Namespace) -> None:
-    os.environ.setdefault("LOCAL_RANK", str(args.local_rank))
     from mmlisa.training import config
 
     options = config.parse_options(args.cfg_options)
     cfg = config.load_config(args.config, options=options, work_dir=args.work_dir, launcher=args.launcher)
-    if os.environ["LOCAL_RANK"] == "0":  # before the imports of seconds
-        print(f"{Path(args.config).stem}: the results go into {cfg.work_dir}/", flush=True)
-    config.check_data(cfg, "train", "val")
     names = "pretrained", "ema", "batch", "epochs", "iters", "auto_scale_lr", "amp", "resume"
-    cfg = config.config_for_training(cfg, **{name: getattr(args, name) for name in names})
+    start(cfg, args, may_differ=args.may_differ, **{name: getattr(args, name) for name in names})
+
+
+def start(cfg: Any, args: argparse.Namespace, *, may_differ: Sequence[str] = (), **options: Any) -> None:
+    """Train by a config, as :func:`load_config` returns it, with ``options`` of :func:`config_for_training`."""
+    os.environ.setdefault("LOCAL_RANK", str(args.local_rank))
+    from mmlisa.training import config
+
+    if os.environ["LOCAL_RANK"] == "0":  # before the imports of seconds
+        print(f"{Path(cfg.filename).stem}: the results go into {cfg.work_dir}/", flush=True)
+    config.check_data(cfg, "train", "val")
+    cfg = config.config_for_training(cfg, **options)
 
     from mmlisa.checkpoints import use_safe_loader
     from mmlisa.data.checking import look_at_class_maps, look_at_splits
     from mmlisa.training.runner import build_runner, train
 
     use_safe_loader()
-    runner = build_runner(cfg, may_differ=args.may_differ, verbose=args.verbose)
+    runner = build_runner(cfg, may_differ=may_differ, verbose=args.verbose)
     for line in look_at_class_maps(cfg):
         runner.logger.info(line)
     for warning in (
@@ -73,8 +81,14 @@ def report(runner: Any) -> None:
     folder, info = f"{os.getcwd()}/", runner.message_hub.runtime_info
     checkpoint = (info.get("best_ckpt") or info.get("last_ckpt") or "").removeprefix(folder)
     print(f"\nTrained for {runner.iter} iterations.\n  log         {runner.log_dir.removeprefix(folder)}/")
-    if checkpoint:
-        score = f" (best: {info['best_score']:.4g})" if "best_ckpt" in info else ""
-        config = str(Path(runner.work_dir, Path(runner.cfg.filename).name)).removeprefix(folder)
-        words = shlex.join([config, checkpoint])
-        print(f"  checkpoint  {checkpoint}{score}\nNext:\n  mmlisa test {words}\n  mmlisa infer {words} IMAGE …")
+    if not checkpoint:
+        return
+    score = f" (best: {info['best_score']:.4g})" if "best_ckpt" in info else ""
+    print(f"  checkpoint  {checkpoint}{score}\nNext:")
+    if runner.cfg.get("test_dataloader") is None:  # of mmlisa.Adaptation, which makes a backbone
+        name = runner.cfg.model.backbone.attention.type
+        print(f"  mmlisa train CONFIG --pretrained {checkpoint}, where model.backbone.attention=dict(type='{name}', …)")
+        return
+    config = str(Path(runner.work_dir, Path(runner.cfg.filename).name)).removeprefix(folder)
+    words = shlex.join([config, checkpoint])
+    print(f"  mmlisa test {words}\n  mmlisa infer {words} IMAGE …")

@@ -34,7 +34,7 @@ def cell_attention(
     value: Tensor,
     grid: Sequence[int],
     window: int = 16,
-    cells: int = 20,
+    cells: int = 24,
     *,
     backend: str = "auto",
 ) -> Tensor:
@@ -45,20 +45,19 @@ def cell_attention(
     Args:
         query, key, value: ``[B, h, N, d]``.
         grid: (H, W); N may exceed H * W by leading prefix tokens.
-        window: side of a window in tokens; the map is padded to whole windows.
-        cells: number of cells a side; each has floor or ceil of H / ``cells`` by W / ``cells`` tokens. 0 attends within windows.
+        window: largest side of a window in tokens; the map has as few as possible, of equal size. 0: cells alone.
+        cells: number of cells a side; each has floor or ceil of H / ``cells`` by W / ``cells`` tokens. 0: windows alone,
+            of exactly ``window`` tokens a side, ViTDet's.
         backend: ``'reference'`` writes the N x N matrix out; ``'auto'`` never does.
 
     Raises:
-        UserError: shapes that do not fit, ``window`` below 1, or ``cells`` below 0.
+        UserError: shapes that do not fit, ``window`` and ``cells`` that are both 0, or below 0.
     """
     check_arguments(query, key, value, backend)
     if len(grid) != 2 or query.shape[2] < prod(grid):
         raise UserError(f"grid={tuple(grid)} must be (H, W) of at most N={query.shape[2]} tokens")
-    if window < 1 or cells < 0:
-        raise UserError(
-            f"window={window}, cells={cells}; a window has at least one token, and cells are a number from 0 on"
-        )
+    if min(window, cells) < 0 or max(window, cells) == 0:
+        raise UserError(f"window={window}, cells={cells} must be numbers from 0 on, and one of them positive")
     if backend == "reference":
         return _reference(query, key, value, grid, window, cells)
     if not has_free_size(*grid) and (max(grid) <= window or max(grid) <= cells):
@@ -70,40 +69,60 @@ def cell_attention(
 def _attend(query: Tensor, key: Tensor, value: Tensor, grid: Sequence[int], window: int, cells: int) -> Tensor:
     prefix = query.shape[2] - prod(grid)
     patches = [t[:, :, prefix:] for t in (query, key, value)]
-    windows = [split_windows(t, grid, window) for t in patches]
-    # Every window also sees these: the prefix tokens and the cells.
+    # Every patch sees these: the prefix tokens and the cells.
     more_keys, more_values = key[:, :, :prefix], value[:, :, :prefix]
-    real = query.new_ones(1, 1, prod(grid), 1)
-    padding = split_windows(real, grid, window)[..., 0].log()  # 0, and -inf for the padding
-    bias = [padding.expand(*windows[0].shape[:2], -1, -1, -1), query.new_zeros(*windows[0].shape[:4], prefix)]
+    entropy = query.new_empty(*query.shape[:2], 0)
     if cells:
         cell_keys, cell_values, entropy = summarise(*patches, grid, cells)
         more_keys, more_values = torch.cat([more_keys, cell_keys], dim=2), torch.cat([more_values, cell_values], dim=2)
-        outside = share_outside(grid, window, cells, entropy).log()
-        bias.append((entropy[:, :, None, None] + outside).to(query.dtype))
-    # A row of windows at a time, since each has its copy of the cells. A graph has no loop of a free length.
-    step = windows[0].shape[2] if is_traced() else 1
-    query_rows, key_rows, value_rows, bias_rows = (t.split(step, dim=2) for t in (*windows, torch.cat(bias, dim=4)))
-    rows = [
-        _attend_in_windows(*row, more_keys, more_values)
-        for row in zip(query_rows, key_rows, value_rows, bias_rows, strict=True)
-    ]
-    y = torch.cat(rows, dim=2)
+    if window:
+        y = _attend_near(patches, grid, window, cells, more_keys, more_values, entropy)
+    else:
+        mask = F.pad(entropy, (prefix, 0)).to(query.dtype)[:, :, None].expand(-1, -1, prod(grid), -1)
+        y = F.scaled_dot_product_attention(patches[0], more_keys, more_values, attn_mask=mask)
     first = F.scaled_dot_product_attention(query[:, :, :prefix], key, value)
-    return torch.cat([first, merge_windows(y, grid, window)], dim=2)
+    return torch.cat([first, y], dim=2)
+
+
+def _attend_near(
+    patches: Sequence[Tensor],
+    grid: Sequence[int],
+    window: int,
+    cells: int,
+    more_keys: Tensor,
+    more_values: Tensor,
+    entropy: Tensor,
+) -> Tensor:
+    """Attend to the own window and to m more keys, of which the cells are the last."""
+    edges = [window_edges(size, window, cells, entropy.device) for size in grid]
+    slots = [window if has_free_size(size) else divide_up(size, divide_up(size, window)) for size in grid]
+    tokens, real = tokens_in(edges, slots, grid)  # [nH, nW, n]
+    outside = share_outside(edges, grid, cells, entropy.dtype)
+    cell_bias = entropy[:, :, None, None] + outside.log()
+    more_bias = F.pad(cell_bias, (more_keys.shape[2] - entropy.shape[2], 0))  # 0 for the prefix tokens
+    padding = real.to(entropy.dtype).log()  # 0, and -inf where a window has fewer tokens
+    bias = torch.cat([padding.expand(*more_bias.shape[:4], -1), more_bias], dim=4).to(patches[0].dtype)
+    # A row of windows at a time, since each has its copy of the cells. A graph has no loop of a free length.
+    step = tokens.shape[0] if is_traced() else 1
+    rows = []
+    for row, row_bias in zip(tokens.split(step), bias.split(step, dim=2), strict=True):
+        row = row.flatten(0, 1)
+        query, key, value = (t.index_select(2, row.flatten()).unflatten(2, row.shape) for t in patches)
+        rows.append(_attend_in_windows(query, key, value, row_bias.flatten(2, 3), more_keys, more_values))
+    y = torch.cat(rows, dim=2).flatten(2, 3)
+    return y.index_select(2, slots_of_tokens(edges, slots, grid))
 
 
 def _attend_in_windows(
     query: Tensor, key: Tensor, value: Tensor, bias: Tensor, more_keys: Tensor, more_values: Tensor
 ) -> Tensor:
-    """Tokens ``[B, h, nH, nW, n, d]`` attend to n + m keys with the bias ``[B, h, nH, nW, n + m]``; m are ``[B, h, m, d]``."""
-    counts = query.shape[2:4]
-    key = torch.cat([key, more_keys[:, :, None, None].expand(-1, -1, *counts, -1, -1)], dim=4)
-    value = torch.cat([value, more_values[:, :, None, None].expand(-1, -1, *counts, -1, -1)], dim=4)
-    query, key, value, bias = (t.flatten(1, 3) for t in (query, key, value, bias))
-    mask = bias[:, :, None].expand(-1, -1, query.shape[2], -1)
-    y = F.scaled_dot_product_attention(query, key, value, attn_mask=mask)
-    return y.unflatten(1, (-1, *counts))
+    """Tokens of windows ``[B, h, w, n, d]`` attend to n + m keys with the bias ``[B, h, w, n + m]``; m are ``[B, h, m, d]``."""
+    windows = query.shape[:3]
+    key = torch.cat([key, more_keys[:, :, None].expand(*windows, -1, -1)], dim=3)
+    value = torch.cat([value, more_values[:, :, None].expand(*windows, -1, -1)], dim=3)
+    query, key, value, mask = (t.flatten(1, 2) for t in (query, key, value, bias[..., None, :]))
+    y = F.scaled_dot_product_attention(query, key, value, attn_mask=mask.expand(-1, -1, query.shape[2], -1))
+    return y.unflatten(1, windows[1:])
 
 
 def summarise(
@@ -113,16 +132,13 @@ def summarise(
 
     H_c of a cell without a token is -inf.
     """
-    (rows, has_row), (columns, has_column) = (cell_tokens(size, cells, query.device) for size in grid)
-    # [cells², tokens]
-    real = (has_row[:, None, :, None] & has_column[None, :, None, :]).flatten(2).flatten(0, 1)
+    edges = [cell_edges(size, cells, query.device) for size in grid]
+    slots = [divide_up(size, cells) for size in grid]
+    tokens, real = (t.flatten(0, 1) for t in tokens_in(edges, slots, grid))  # [cells², tokens]
     empty = ~real.any(dim=1)
 
-    def in_cells(tokens: Tensor) -> Tensor:  # [B, h, cells², tokens, d]
-        maps = tokens.unflatten(2, tuple(grid))
-        maps = maps.index_select(2, rows.flatten()).unflatten(2, (cells, -1))
-        maps = maps.index_select(4, columns.flatten()).unflatten(4, (cells, -1))
-        return maps.transpose(3, 4).flatten(4, 5).flatten(2, 3)
+    def in_cells(t: Tensor) -> Tensor:  # [B, h, cells², tokens, d]
+        return t.index_select(2, tokens.flatten()).unflatten(2, tokens.shape)
 
     keys, values = in_cells(key), in_cells(value)
     mean = at_least_fp32(query).mean(dim=2) * query.shape[3] ** -0.5  # s m
@@ -142,38 +158,62 @@ def cell_edges(size: int, cells: int, device: torch.device) -> tuple[Tensor, Ten
     return cell * size // cells, (cell + 1) * size // cells
 
 
-def cell_tokens(size: int, cells: int, device: torch.device) -> tuple[Tensor, Tensor]:
-    """Indices of the tokens in each cell along an axis, and False where a smaller cell has none: ``[cells, longest]`` each."""
-    start, end = cell_edges(size, cells, device)
-    index = start[:, None] + torch.arange(divide_up(size, cells), device=device)
-    return index.clamp(max=size - 1), index < end[:, None]
+def window_edges(size: int, window: int, cells: int, device: torch.device) -> tuple[Tensor, Tensor]:
+    """First token of each window along an axis, and of the next one.
+
+    Beside cells, windows are as equal as they can be. Without, they are ViTDet's, of which the last one may be small.
+    """
+    count = divide_up(size, window)
+    if cells:
+        return cell_edges(size, count, device)
+    start = torch.arange(count, device=device) * window
+    return start, (start + window).clamp(max=size)
 
 
-def share_outside(grid: Sequence[int], window: int, cells: int, like: Tensor) -> Tensor:
+def tokens_in(
+    edges: Sequence[tuple[Tensor, Tensor]], slots: Sequence[int], grid: Sequence[int]
+) -> tuple[Tensor, Tensor]:
+    """Indices of the tokens in each area, and False where it has none: ``[rows, columns, slots]`` each.
+
+    Args:
+        edges: for each axis, the first token of each area and of the next one.
+        slots: for each axis, the largest number of tokens in an area, or more.
+    """
+    indices, are_real = [], []
+    for (start, end), longest, size in zip(edges, slots, grid, strict=True):
+        index = start[:, None] + torch.arange(longest, device=start.device)
+        indices.append(index.clamp(max=size - 1))
+        are_real.append(index < end[:, None])
+    tokens = indices[0][:, None, :, None] * grid[1] + indices[1][None, :, None, :]
+    real = are_real[0][:, None, :, None] & are_real[1][None, :, None, :]
+    return tokens.flatten(2), real.flatten(2)
+
+
+def slots_of_tokens(edges: Sequence[tuple[Tensor, Tensor]], slots: Sequence[int], grid: Sequence[int]) -> Tensor:
+    """Where each token lies in ``[nH, nW, slots]``: ``[N]``, the inverse of :func:`tokens_in`."""
+    areas, places = [], []
+    for (start, _), size in zip(edges, grid, strict=True):
+        token = torch.arange(size, device=start.device)
+        areas.append((token[:, None] >= start[1:]).sum(dim=1))
+        places.append(token - start[areas[-1]])
+    area = areas[0][:, None] * edges[1][0].shape[0] + areas[1]
+    place = places[0][:, None] * slots[1] + places[1]
+    return (area * (slots[0] * slots[1]) + place).flatten()
+
+
+def share_outside(
+    edges: Sequence[tuple[Tensor, Tensor]], grid: Sequence[int], cells: int, dtype: torch.dtype
+) -> Tensor:
     """Share of the tokens of a cell that are not in a window: ``[nH, nW, cells²]``; 1 for an empty cell."""
-    device = like.device
     overlaps, lengths = [], []
-    for size in grid:
-        start, end = cell_edges(size, cells, device)
-        first = torch.arange(divide_up(size, window), device=device)[:, None] * window
-        overlaps.append((torch.minimum(end, first + window) - torch.maximum(start, first)).clamp(min=0))
+    for (first, last), size in zip(edges, grid, strict=True):
+        start, end = cell_edges(size, cells, first.device)
+        overlap = torch.minimum(end, last[:, None]) - torch.maximum(start, first[:, None])
+        overlaps.append(overlap.clamp(min=0))
         lengths.append(end - start)
     inside = overlaps[0][:, None, :, None] * overlaps[1][None, :, None, :]
     tokens = (lengths[0][:, None] * lengths[1]).clamp(min=1)
-    return (1 - inside.to(like.dtype) / tokens).flatten(2)
-
-
-def split_windows(tokens: Tensor, grid: Sequence[int], window: int) -> Tensor:
-    """``[B, h, N, d] -> [B, h, nH, nW, window², d]``, padded with zeros below and to the right."""
-    bottom, right = (divide_up(size, window) * window - size for size in grid)
-    maps = F.pad(tokens.unflatten(2, tuple(grid)), (0, 0, 0, right, 0, bottom))
-    return maps.unflatten(3, (-1, window)).unflatten(2, (-1, window)).transpose(3, 4).flatten(4, 5)
-
-
-def merge_windows(windows: Tensor, grid: Sequence[int], window: int) -> Tensor:
-    """``[B, h, nH, nW, window², d] -> [B, h, N, d]``, the inverse of :func:`split_windows`."""
-    maps = windows.unflatten(4, (window, window)).transpose(3, 4).flatten(4, 5).flatten(2, 3)
-    return maps[:, :, : grid[0], : grid[1]].flatten(2, 3)
+    return (1 - inside.to(dtype) / tokens).flatten(2)
 
 
 def _reference(query: Tensor, key: Tensor, value: Tensor, grid: Sequence[int], window: int, cells: int) -> Tensor:
@@ -183,8 +223,10 @@ def _reference(query: Tensor, key: Tensor, value: Tensor, grid: Sequence[int], w
     scale = query.shape[3] ** -0.5
     row = torch.arange(height).repeat_interleave(width)
     column = torch.arange(width).repeat(height)
-    own = row // window * width + column // window
-    is_near = own[:, None] == own
+    is_near = torch.zeros(height * width, height * width, dtype=torch.bool)
+    if window:
+        own = _areas(row, height, window, cells) * width + _areas(column, width, window, cells)
+        is_near = own[:, None] == own
     query, key, value = (at_least_fp32(t) for t in (query, key, value))
     if not cells:
         allowed = F.pad(is_near, (prefix, 0, prefix, 0), value=True)
@@ -211,3 +253,11 @@ def _reference(query: Tensor, key: Tensor, value: Tensor, grid: Sequence[int], w
     outside = weights[:, :, prefix:, prefix:] * ~is_near
     y[:, :, prefix:] = y[:, :, prefix:] + outside @ (far_value - own_value)
     return y
+
+
+def _areas(token: Tensor, size: int, window: int, cells: int) -> Tensor:
+    """Index of the window of a token along an axis."""
+    if not cells:
+        return token // window
+    count = divide_up(size, window)
+    return (token[:, None] >= torch.arange(1, count) * size // count).sum(1)

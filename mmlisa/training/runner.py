@@ -43,6 +43,11 @@ _NOISE = (
 )
 
 
+def _is_noise(message: str) -> bool:
+    # MMEngine names each parameter of a frozen part.
+    return message.startswith(_NOISE) or message.endswith("is skipped since its requires_grad=False")
+
+
 class QuietRunner(Runner):
     """MMEngine's runner with a console that shows progress, results and warnings only."""
 
@@ -50,7 +55,7 @@ class QuietRunner(Runner):
         logger = super().build_logger(*args, **kwargs)
         for handler in logger.handlers:
             if not isinstance(handler, logging.FileHandler):
-                handler.addFilter(lambda record: not record.getMessage().startswith(_NOISE))
+                handler.addFilter(lambda record: not _is_noise(record.getMessage()))
         return logger
 
 

@@ -25,7 +25,16 @@ def draw(grid, prefix=1, heads=2, width=8, scale=1.0, dtype=torch.float64):
 @pytest.mark.parametrize("prefix", [0, 1, 5])
 @pytest.mark.parametrize(
     ("grid", "window", "cells"),
-    [((13, 9), 4, 5), ((7, 20), 4, 3), ((3, 20), 4, 8), ((1, 9), 2, 3), ((6, 6), 3, 0), ((23, 1), 5, 2)],
+    [
+        ((13, 9), 4, 5),
+        ((7, 20), 4, 3),
+        ((3, 20), 4, 8),
+        ((1, 9), 2, 3),
+        ((6, 6), 3, 0),
+        ((7, 5), 3, 0),
+        ((23, 1), 5, 2),
+        ((9, 7), 0, 4),
+    ],
 )
 def test_prefix_tokens(grid, window, cells, prefix):
     tokens = draw(grid, prefix)
@@ -67,7 +76,7 @@ def test_half_precision_with_scores_of_trained_networks(dtype):
     assert (y.double() - expected).abs().mean() < 3 * rounding
 
 
-@pytest.mark.parametrize(("options", "name"), [(dict(window=0), "window=0"), (dict(cells=-1), "cells=-1")])
+@pytest.mark.parametrize(("options", "name"), [(dict(window=0, cells=0), "window=0"), (dict(cells=-1), "cells=-1")])
 def test_options(options, name):
     with pytest.raises(UserError, match=name):
         cell_attention(*draw((3, 3)), (3, 3), **options)

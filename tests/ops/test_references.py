@@ -191,12 +191,16 @@ def agent(q, k, v, a, gather, spread):
 
 
 def cell_attention(q, k, v, grid):
-    """Windows of two tokens a side and 2 x 2 cells, one query after the other."""
+    """Windows of at most two tokens a side and 2 x 2 cells, one query after the other. Area j of c begins at floor(j n / c)."""
     if max(grid) <= 2:
         return softmax(q, k) @ v
     scale, mean = q.shape[3] ** -0.5, q.mean(2)
     row, column = (index.flatten() for index in torch.meshgrid(*map(torch.arange, grid), indexing="ij"))
-    windows = row // 2 * 100 + column // 2
+    rows, columns = (
+        torch.tensor([max(j for j in range(-(-n // 2)) if j * n // -(-n // 2) <= i) for i in index])
+        for index, n in zip((row, column), grid, strict=True)
+    )
+    windows = rows * 100 + columns
     cells = (row >= grid[0] // 2) * 2 + (column >= grid[1] // 2)
     outputs = []
     for i in range(q.shape[2]):

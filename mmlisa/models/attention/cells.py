@@ -31,7 +31,7 @@ class CellAttention(HeadedAttention):
         *,
         grid: Sequence[int],
         window: int = 16,
-        cells: int = 20,
+        cells: int = 24,
         head_dims: int | None = None,
         qkv_bias: bool = True,
         proj_bias: bool = True,
