@@ -1,8 +1,8 @@
 """Measures how well attention of linear cost replaces a trained softmax without training, for docs/takeover.md.
 
-``python tools/research/takeover.py WEIGHTS FOLDER``: DINOv2's ViT-S/14 with its weights, on the central square of photographs.
-Prints tables, and writes them with ``--out``. "One pixel" is softmax itself on the picture moved by one pixel: how settled its
-features are.
+``python tools/research/takeover.py WEIGHTS FOLDER``: DINOv2's ViT-S/14 with its weights, on the central square of photographs,
+with operators of :data:`ATTENTIONS` and with students of ``mmlisa adapt``. Prints tables, and writes them with ``--out``. "One
+pixel" is softmax itself on the picture moved by one pixel: how settled its features are.
 """
 
 import argparse
@@ -10,7 +10,7 @@ import json
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from time import process_time
+from time import perf_counter, process_time
 from typing import Any
 
 import numpy as np
@@ -21,6 +21,7 @@ from PIL import Image
 from torch import Tensor, nn
 
 import mmlisa
+from mmlisa.checkpoints import read_checkpoint
 from mmlisa.models.backbones import DINOv2
 from mmlisa.models.swap import agreement
 from research.benchmark import describe_commit, describe_processor, peak_extra_bytes
@@ -28,10 +29,10 @@ from research.benchmark import describe_commit, describe_processor, peak_extra_b
 SIDES = (518, 1022, 1400)
 BLOCKS = (7, 11)  # the eighth block, and the last
 ATTENTIONS: dict[str, dict[str, Any]] = {
-    "cells 20, window 16": dict(type="CellAttention"),
-    "cells 16, window 16": dict(type="CellAttention", cells=16),
-    "cells 24, window 16": dict(type="CellAttention", cells=24),
-    "cells 16, window 8": dict(type="CellAttention", window=8),
+    "cells 24, window 16": dict(type="CellAttention"),
+    "cells 20, window 16": dict(type="CellAttention", cells=20),
+    "cells 16, window 8": dict(type="CellAttention", window=8, cells=16),
+    "cells 24 alone": dict(type="CellAttention", window=0),
     "windows of 16 alone": dict(type="CellAttention", cells=0),
 }
 _MEAN, _STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
@@ -65,23 +66,30 @@ def compare(output: Sequence[Tensor], expected: Sequence[Tensor]) -> list[float]
     """Return the agreement of each map, and the cosine of the class tokens."""
     *maps, token = output
     *expected_maps, expected_token = expected
-    found = [float(agreement(*pair)) for pair in zip(maps, expected_maps, strict=True)]
-    return [*found, float(F.cosine_similarity(token, expected_token).mean())]
+    pairs = zip(maps, expected_maps, strict=True)
+    found = [float(agreement(found.float(), target.float())) for found, target in pairs]
+    return [*found, float(F.cosine_similarity(token.float(), expected_token.float()).mean())]
 
 
 @torch.no_grad()
-def measure(networks: Mapping[str, nn.Module], files: Sequence[Path], side: int) -> list[dict[str, Any]]:
-    """Return a row for each network: agreement with softmax, CPU seconds (in turns, one per picture), and memory."""
+def measure(
+    networks: Mapping[str, nn.Module], files: Sequence[Path], side: int, dtype: torch.dtype
+) -> list[dict[str, Any]]:
+    """Return a row for each network: agreement with softmax, seconds (in turns, one per picture), and memory.
+
+    Seconds are those of the processor with one thread, and of the clock with more.
+    """
+    clock = process_time if torch.get_num_threads() == 1 else perf_counter
     agreements: dict[str, list[list[float]]] = {name: [] for name in [*networks, "one pixel"]}
     seconds: dict[str, list[float]] = {name: [] for name in networks}
     for file in files:
-        picture = read_square(file, side)
+        picture = read_square(file, side).to(dtype)
         image, moved = picture[..., :side, :side], picture[..., 1:, 1:]
         outputs = {}
         for name, network in networks.items():
-            begin = process_time()
+            begin = clock()
             outputs[name] = network(image)
-            seconds[name].append(process_time() - begin)
+            seconds[name].append(clock() - begin)
         outputs["one pixel"] = networks["softmax"](moved)
         for name, output in outputs.items():
             agreements[name].append(compare(output, outputs["softmax"]))
@@ -99,33 +107,60 @@ def measure(networks: Mapping[str, nn.Module], files: Sequence[Path], side: int)
     return rows
 
 
-def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def build_networks(weights: str, attentions: Sequence[str], students: Sequence[str]) -> dict[str, WithClassToken]:
+    """Return DINOv2's ViT-S/14 with its softmax, with other operators, and as ``NAME=FILE`` of trainings say."""
+    MMLogger.get_current_instance().setLevel("WARNING")
+    network = WithClassToken(load_backbone(dict(arch="small"), weights)).eval()
+    networks = {"softmax": network} | {name: mmlisa.swap(network, ATTENTIONS[name]) for name in attentions}
+    for student in students:
+        name, _, file = student.partition("=")
+        settings = read_checkpoint(file)["meta"]["backbone"]
+        networks[name] = WithClassToken(load_backbone({"arch": settings["arch"]}, file)).eval()
+    return networks
+
+
+def load_backbone(options: dict[str, Any], weights: str) -> DINOv2:
+    source = dict(type="mmlisa.PublishedWeights", source=weights)
+    backbone = DINOv2(**options, out_indices=BLOCKS, init_cfg=source)
+    backbone.init_weights()
+    return backbone
+
+
+def build_parser(description: str | None) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("weights", help="of DINOv2's ViT-S/14: a file, or timm:NAME")
-    parser.add_argument("pictures", type=Path, help="folder of photographs")
-    parser.add_argument("--sides", type=int, nargs="+", default=SIDES, help="in pixels (default: %(default)s)")
-    parser.add_argument("--attentions", nargs="+", choices=ATTENTIONS, default=list(ATTENTIONS))
+    parser.add_argument("--attentions", nargs="*", choices=ATTENTIONS, default=list(ATTENTIONS))
+    parser.add_argument("--students", nargs="+", default=(), metavar="NAME=FILE", help="checkpoints of mmlisa adapt")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--out", type=Path, help="JSON file")
+    return parser
+
+
+def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
+    parser = build_parser(__doc__)
+    parser.add_argument("pictures", type=Path, help="folder of photographs")
+    parser.add_argument("--sides", type=int, nargs="+", default=SIDES, help="in pixels (default: %(default)s)")
+    parser.add_argument("--most", type=int, help="number of photographs at a side (default: all that are as large)")
+    parser.add_argument("--dtype", choices=("float32", "bfloat16"), default="float32")
     return parser.parse_args(argv)
 
 
 def main() -> None:
     args = parse_args()
     torch.set_num_threads(args.threads)
-    MMLogger.get_current_instance().setLevel("WARNING")
-    source = dict(type="mmlisa.PublishedWeights", source=args.weights)
-    backbone = DINOv2("small", out_indices=BLOCKS, init_cfg=source)
-    backbone.init_weights()
-    network = WithClassToken(backbone).eval()
-    networks = {"softmax": network} | {name: mmlisa.swap(network, ATTENTIONS[name]) for name in args.attentions}
+    dtype = getattr(torch, args.dtype)
+    networks = {
+        name: network.to(dtype)
+        for name, network in build_networks(args.weights, args.attentions, args.students).items()
+    }
     files = sorted(path for path in args.pictures.iterdir() if path.is_file())
     rows = []
     for side in args.sides:
         large = [file for file in files if min(Image.open(file).size) >= side]
-        rows += measure(networks, large, side)
+        rows += measure(networks, large[: args.most], side, dtype)
         if args.out:
-            machine = f"{describe_processor()}, PyTorch {torch.__version__}, fp32"
+            threads = f"{args.threads} thread{'s' if args.threads > 1 else ''}"
+            machine = f"{describe_processor()}, {threads}, PyTorch {torch.__version__}, {args.dtype}"
             content = dict(machine=machine, commit=describe_commit(), rows=rows)
             args.out.write_text(json.dumps(content, indent=1) + "\n")
         print(to_markdown([row for row in rows if row["side"] == side]), flush=True)
@@ -133,7 +168,7 @@ def main() -> None:
 
 def to_markdown(rows: Sequence[Mapping[str, Any]]) -> str:
     """Return the table of the rows."""
-    measures = "block 8 (lowest) | last tokens (lowest) | class token | CPU seconds | ratio | MB"
+    measures = "block 8 (lowest) | last tokens (lowest) | class token | seconds | ratio | MB"
     table = f"| pixels | pictures | attention | {measures} |\n"
     table += "|---|---|---|---|---|---|---|---|---|\n"
     seconds = {row["side"]: row["seconds"] for row in rows if row["name"] == "softmax"}
