@@ -12,6 +12,7 @@ from mmlisa import export as exporting
 from mmlisa.checkpoints import load_weights
 from mmlisa.datasets.demo import make_demo
 from mmlisa.inference.load import DEMO, DEMO_CONFIG, load
+from mmlisa.models.backbones import DINOv2
 from mmlisa.training.config import build_model, load_config
 
 CONFIGS = {name: f"{name}_hylisanet_demo.py" for name in ("mask_rcnn", "semantic_fpn", "classifier")}
@@ -181,6 +182,25 @@ def test_convert(mmlisa, tmp_path):
     torch.save(timm.create_model("caformer_s18").state_dict(), tmp_path / "caformer.pth")
     assert mmlisa("convert", "caformer.pth", "converted.pth") == 0
     assert (tmp_path / "converted.pth").is_file()
+
+
+def test_adapt(demo, mmlisa, tmp_path, capsys):
+    """The checkpoint starts a backbone with the student's attention."""
+    arch = dict(base="small", depth=2, channels=48, num_heads=2, image_size=112)
+    torch.save(DINOv2(arch).state_dict(), tmp_path / "teacher.pth")
+    Path("config.py").write_text(f"model = dict(backbone=dict(type='mmlisa.DINOv2', arch={arch}, out_indices=(0, 1)))")
+    words = ["adapt", "config.py", demo / "cls", "--weights", "teacher.pth", "--size", "56", "--iters", "2"]
+    attention = "dict(type='FocusedLinearAttention', kernel_size=3)"
+    assert mmlisa(*words, "--attention", attention, "--work-dir", "run") == 0
+    assert "mmlisa train CONFIG --pretrained run/iter_2.pth" in capsys.readouterr().out
+    weights = dict(type="mmlisa.PublishedWeights", source="run/iter_2.pth")
+    backbone = DINOv2(arch, attention=dict(type="FocusedLinearAttention", kernel_size=3), init_cfg=weights)
+    backbone.init_weights()
+    trained = torch.load("run/iter_2.pth", weights_only=False)["state_dict"]
+    for name, value in backbone.state_dict().items():
+        torch.testing.assert_close(value, trained[f"backbone.{name}"])
+    assert mmlisa(*words, "--attention", "dict(kernel_size=3)") == 2
+    assert "--attention" in capsys.readouterr().err
 
 
 def test_visualize(demo, mmlisa, tmp_path):
