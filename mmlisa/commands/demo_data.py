@@ -20,7 +20,7 @@ def parser() -> argparse.ArgumentParser:
 
 def main(args: argparse.Namespace) -> None:
     from mmlisa.checkpoints import atomic_path
-    from mmlisa.datasets.demo import make_demo, make_large_scene, write_coco
+    from mmlisa.datasets.demo import CLASSES, make_demo, make_large_scene, write_coco
 
     numbers = {"train": args.train_images, "val": args.val_images}
     if args.scenes == "small":
@@ -30,3 +30,8 @@ def main(args: argparse.Namespace) -> None:
             for split, number in numbers.items():
                 scenes = (make_large_scene(split, index, args.seed) for index in range(number))
                 write_coco(folder / "annotations" / f"instances_{split}.json", folder / split, scenes)
+    root = Path(args.root)
+    print(f"COCO's layout:   {root}/annotations/instances_train.json, {root}/train/; the same with val")
+    if args.scenes == "small":
+        print(f"ADE20K's layout: {root}/ade/; ImageNet's layout: {root}/cls/")
+    print(f"classes:         {', '.join(CLASSES)}")
