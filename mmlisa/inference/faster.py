@@ -1,6 +1,7 @@
 """Faster predictions from outside the models: modules replaced by ones of other classes that share their parameters."""
 
 from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Any
 
 import torch
@@ -64,17 +65,38 @@ def use_half(model: nn.Module, dtype: str | None = None) -> None:
         raise UserError(f"dtype is '{dtype}', but {type(model).__name__} has none of {', '.join(PARTS)}; leave it out")
     for parent, name in parts:
         part = getattr(parent, name)
-        kind = type(type(part).__name__, (_InHalf, type(part)), {"_half": (device, getattr(torch, dtype))})
-        parent.add_module(name, _with_class(part, kind))
+        half = _with_class(part, _joined((_InHalf, type(part)), type(part)))
+        half.half = (device, getattr(torch, dtype))
+        parent.add_module(name, half)
 
 
 def _faster_class(kind: type[nn.Module]) -> type[nn.Module] | None:
     if issubclass(kind, Branch) and kind.forward is Branch.forward:
-        return type(kind.__name__, (_InChunks, kind), {})
+        return _joined((_InChunks, kind), kind)
     for base, lean in ((Block, LeanBlock), (ivit.Block, LeanIViTBlock)):
         if issubclass(kind, base) and not issubclass(kind, lean):
-            return lean if kind is base else type(kind.__name__, (kind, lean), {})
+            return lean if kind is base else _joined((kind, lean), kind)
     return {nn.Linear: PointwiseLinear, StarReLU: TwoPassStarReLU, InvertedMerging: ChunkedMerging}.get(kind)
+
+
+class _Joined:
+    """A class that is made of two others when a model is loaded. Its modules are pickled as these two and their state."""
+
+    _bases: tuple[type[nn.Module], ...]
+    _plain: type[nn.Module]
+
+    def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
+        return _restore, (self._bases, self._plain), super().__reduce_ex__(protocol)[2]
+
+
+@cache
+def _joined(bases: tuple[type[nn.Module], ...], plain: type[nn.Module]) -> type[nn.Module]:
+    return type(plain.__name__, (_Joined, *bases), {"_bases": bases, "_plain": plain})
+
+
+def _restore(bases: tuple[type[nn.Module], ...], plain: type[nn.Module]) -> nn.Module:
+    kind = _joined(bases, plain)
+    return kind.__new__(kind)
 
 
 def _with_class(module: nn.Module, kind: type[nn.Module]) -> nn.Module:
@@ -222,9 +244,9 @@ def _add(
 class _InHalf(nn.Module):
     """The class put before a module's own: the forward pass runs under autocast and returns fp32."""
 
-    _half: tuple[str, torch.dtype]
+    half: tuple[str, torch.dtype]
 
     def forward(self, *args: Any, **options: Any) -> Any:
-        with torch.autocast(*self._half):
+        with torch.autocast(*self.half):
             y = super().forward(*args, **options)
         return tree_map_only(Tensor, at_least_fp32, y)

@@ -2,6 +2,7 @@
 
 from importlib.util import find_spec
 from pathlib import Path
+from threading import Lock
 from typing import TYPE_CHECKING
 
 from mmlisa import runtime
@@ -10,13 +11,19 @@ from mmlisa.errors import UserError
 if TYPE_CHECKING:
     from mmlisa.inference.predictor import Predictor
 
+_LOCK = Lock()  # MMEngine's default scope is one for all threads
 # model.onnx, model.pth, model.json and *.jpg; tools/demo_model.py makes them
 DEMO = Path(__file__).resolve().parent / "demo"
 DEMO_CONFIG = "mask_rcnn_hylisanet_shipped_demo.py"
 
 
 def load(
-    path: str | Path, config: str | Path | None = None, *, device: str | None = None, dtype: str | None = None
+    path: str | Path,
+    config: str | Path | None = None,
+    *,
+    device: str | None = None,
+    dtype: str | None = None,
+    faster: bool = True,
 ) -> "Predictor | runtime.Model":
     """Open a trained model for prediction: ``mmlisa.load("best.pth", "config.py").predict("street.jpg")``.
 
@@ -27,6 +34,8 @@ def load(
         config: config of the checkpoint, a Python file that is executed. The config may also come first.
         device: where a checkpoint runs; None for a GPU if there is one.
         dtype: half precision of a checkpoint's backbone and neck, ``'bfloat16'`` or ``'float16'``.
+        faster: on a CPU, replace modules of a checkpoint's model by faster ones; False where a tool looks for PyTorch's own, such
+            as ``quantize_dynamic`` for ``nn.Linear``.
 
     Raises:
         FileNotFoundError, UserError: a file that is missing, damaged or of another model; a checkpoint without ``config``; an
@@ -56,5 +65,5 @@ def load(
     from mmlisa.training.config import load_config
 
     cfg = load_config(str(config))
-    with DefaultScope.overwrite_default_scope(cfg.get("default_scope", "mmengine")):
-        return Predictor(cfg, str(path), device=device, dtype=dtype)
+    with _LOCK, DefaultScope.overwrite_default_scope(cfg.get("default_scope", "mmengine")):
+        return Predictor(cfg, str(path), device=device, dtype=dtype, faster=faster)

@@ -35,7 +35,7 @@ class Predictor:
     Args:
         cfg: a whole config.
         checkpoint: file with all weights of the model; see :func:`mmlisa.checkpoints.judge`.
-        device, dtype: see :func:`mmlisa.load`.
+        device, dtype, faster: see :func:`mmlisa.load`.
         may_differ: parts or entries that need not be in the checkpoint.
 
     Attributes:
@@ -55,6 +55,7 @@ class Predictor:
         *,
         device: str | None = None,
         dtype: str | None = None,
+        faster: bool = True,
         may_differ: Sequence[str] = (),
     ) -> None:
         self.model = build_model(cfg)
@@ -63,7 +64,7 @@ class Predictor:
         warn_of_inputs(loaded, cfg, checkpoint)
         device = torch.device(device or get_device())
         self.model.to(device).eval()
-        if device.type == "cpu":
+        if faster and device.type == "cpu":
             optimize_for_cpu(self.model)
         if dtype:
             use_half(self.model, dtype)

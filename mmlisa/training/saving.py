@@ -3,6 +3,7 @@
 import os
 import signal
 import sys
+import threading
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -18,6 +19,7 @@ from mmengine.fileio import LocalBackend, register_backend
 from mmengine.hooks import EMAHook, Hook
 from mmengine.optim import OptimWrapper
 from mmengine.runner import Runner
+from torch.utils.data import DataLoader
 
 from mmlisa.checkpoints import write_file
 from mmlisa.errors import UserError
@@ -73,6 +75,9 @@ class InterruptHook(Hook):
 
     def before_train(self, runner: Runner) -> None:
         self._process = os.getpid()
+        if threading.current_thread() is not threading.main_thread():
+            runner.logger.info("signals are not handled: the training does not run in the main thread")
+            return
         for number in (signal.SIGTERM, signal.SIGINT):
             self._previous[number] = signal.signal(number, self._note)
 
@@ -116,9 +121,13 @@ class InterruptHook(Hook):
 class EpochBasedTrainLoop(mmengine.EpochBasedTrainLoop):
     """MMEngine's loop, which also resumes from a checkpoint saved in the middle of an epoch.
 
-    The resumed epoch has the batches that were left. They are drawn anew, because loading and skipping the earlier ones would
-    take as long as they took to load.
+    The resumed epoch has the batches that were left of it. The order of the images comes from the seed of the checkpoint, which
+    a training without a seed has, too.
     """
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._first_seed = self.runner.seed  # a checkpoint that is resumed replaces it
 
     def run_epoch(self) -> None:
         self.runner.call_hook("before_train_epoch")
@@ -126,10 +135,29 @@ class EpochBasedTrainLoop(mmengine.EpochBasedTrainLoop):
         length = len(self.dataloader)
         done = self._iter - self._epoch * length
         done = done if 0 <= done < length else 0  # the number of batches per epoch may have changed since
-        for index, batch in zip(range(done, length), self.dataloader, strict=False):
+        sampler = self.dataloader.sampler
+        if getattr(sampler, "seed", None) == self._first_seed:
+            sampler.seed = self.runner.seed
+        loader = without_first(self.dataloader, done) if done else self.dataloader
+        for index, batch in enumerate(loader, done):
             self.run_iter(index, batch)
         self.runner.call_hook("after_train_epoch")
         self._epoch += 1
+
+
+def without_first(loader: DataLoader, count: int) -> DataLoader:
+    """Return a loader of the same data without the first batches of an epoch, which are not read."""
+    names = (
+        "num_workers",
+        "collate_fn",
+        "pin_memory",
+        "timeout",
+        "worker_init_fn",
+        "multiprocessing_context",
+        "generator",
+    )
+    options = {name: getattr(loader, name) for name in (*names, "prefetch_factor")}
+    return DataLoader(loader.dataset, batch_sampler=list(loader.batch_sampler)[count:], **options)
 
 
 @HOOKS.register_module()

@@ -1,14 +1,20 @@
 """Opening of trained models."""
 
 import importlib.util
+import pickle
 import re
+import time
+from threading import Thread
 
 import pytest
+import torch
 from mmengine.registry import DefaultScope
+from torch import nn
 
 import mmlisa
 from helpers.exported import detector
 from mmlisa import cli
+from mmlisa.inference import predictor
 from mmlisa.inference.load import DEMO, DEMO_CONFIG
 
 
@@ -39,6 +45,43 @@ def test_the_default_scope_stays(scope, monkeypatch):
     assert len(model.predict(DEMO / "000000000006.jpg").boxes) == 3
     current = DefaultScope.get_current_instance()
     assert (current and current.scope_name) == scope
+
+
+def test_models_are_loaded_one_after_the_other(monkeypatch):
+    """MMEngine's default scope is one for all threads."""
+    inside, most = [], []
+
+    def build(*args, **options):
+        inside.append(args)
+        most.append(len(inside))
+        time.sleep(0.05)
+        inside.pop()
+
+    monkeypatch.setattr(predictor, "Predictor", build)
+    threads = [Thread(target=mmlisa.load, args=(DEMO / "model.pth", DEMO_CONFIG)) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert most == [1] * 4
+
+
+@pytest.mark.parametrize("dtype", [None, "bfloat16"])
+def test_a_loaded_model_is_pickled_with_its_speed(dtype):
+    model = mmlisa.load(DEMO / "model.pth", DEMO_CONFIG, dtype=dtype)
+    copy = pickle.loads(pickle.dumps(model))
+    for one in (model, copy):
+        assert len(one.predict(DEMO / "000000000006.jpg").boxes) == 3
+    kinds = [[type(module) for module in one.model.modules()] for one in (model, copy)]
+    assert kinds[0] == kinds[1]
+    assert nn.Linear not in kinds[0]
+
+
+def test_the_linear_layers_of_a_plain_model_are_quantised():
+    plain = mmlisa.load(DEMO / "model.pth", DEMO_CONFIG, faster=False)
+    plain.model = torch.ao.quantization.quantize_dynamic(plain.model, {nn.Linear})
+    assert any("quantized" in type(module).__module__ for module in plain.model.backbone.modules())
+    assert len(plain.predict(DEMO / "000000000006.jpg").boxes) == 3
 
 
 def test_the_demo_takes_its_checkpoint_where_no_runtime_is_installed(tmp_path, monkeypatch, capsys):

@@ -3,9 +3,11 @@
 import os
 import signal
 import socket
+import threading
 import traceback
 from collections.abc import Callable
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 import torch
@@ -14,8 +16,9 @@ from mmengine.config import Config
 from mmengine.dist import get_rank
 from mmengine.hooks import Hook
 from mmengine.logging import MMLogger
+from mmengine.registry import DATASETS
 
-from helpers.toy_runner import VALIDATION, history, runner
+from helpers.toy_runner import VALIDATION, ToyPoints, history, runner
 from mmlisa.checkpoints import read_checkpoint
 from mmlisa.training.config import config_for_training
 from mmlisa.training.runner import train
@@ -76,6 +79,39 @@ def test_an_interrupted_training_is_resumed_after_its_last_iteration(tmp_path, n
     assert sorted(history(tmp_path)[0]) == [*range(1, 9)]
     assert resumed.optim_wrapper.optimizer.state_dict()["state"][0]["step"] == 8
     assert resumed.optim_wrapper.get_lr()["lr"] == pytest.approx([0.01])
+
+
+@DATASETS.register_module()
+class NotedPoints(ToyPoints):
+    """Notes which points are read."""
+
+    read: ClassVar[list[int]] = []
+
+    def __getitem__(self, index):
+        self.read.append(index)
+        return super().__getitem__(index)
+
+
+@pytest.mark.parametrize("randomness", [dict(seed=3), dict(seed=None)])
+def test_a_resumed_epoch_has_the_images_that_were_left(tmp_path, randomness):
+    points = dict(randomness=randomness, loader=dict(dataset=dict(type="NotedPoints", length=8)), epochs=2)
+    NotedPoints.read.clear()
+    with pytest.raises(SystemExit):
+        train(runner(tmp_path, model=dict(signal_at=2), **points))
+    first = [*NotedPoints.read]
+    train(runner(tmp_path, resume=True, **points))
+    seen = NotedPoints.read
+    assert len(first) == 4
+    assert sorted(seen[:8]) == sorted(seen[8:]) == [*range(8)]
+    assert seen[:8] != seen[8:]
+
+
+def test_a_training_in_another_thread(tmp_path):
+    done = []
+    thread = threading.Thread(target=lambda: (train(runner(tmp_path)), done.append(True)))
+    thread.start()
+    thread.join()
+    assert done
 
 
 @pytest.fixture
