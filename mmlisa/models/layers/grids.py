@@ -22,7 +22,7 @@ _MAX_PREFIX = 2
 
 
 class GridCache:
-    """Cache of the tensors derived from parameters for the last two grids, while the parameters need no gradient.
+    """Cache of the tensors derived from parameters for the last grid, while the parameters need no gradient.
 
     An entry holds copies of its parameters and is used only if their values are equal. Versions and addresses would not do:
     MMEngine's averages write through ``.data``, which leaves no trace, in networks that stay in eval mode. On a CPU, comparing
@@ -30,7 +30,7 @@ class GridCache:
     """
 
     def __init__(self) -> None:
-        self._entries: dict[Hashable, tuple[list[Tensor], Any]] = {}
+        self._entry: tuple[Hashable, list[Tensor], Any] | None = None
 
     def get(self, key: Hashable, parameters: Sequence[Tensor], derive: Callable[[], T]) -> T:
         """Return ``derive()``, or its result for the same ``key`` and parameters of equal dtype and values; never write into it.
@@ -39,20 +39,23 @@ class GridCache:
         """
         if is_traced() or is_transformed():
             return derive()
-        entry = self._entries.pop(key, None)
-        for i, parameter in enumerate(parameters):
+        for parameter in parameters:
             is_plain = parameter.device.type == "cpu" and type(parameter) in (Tensor, nn.Parameter)
             if not is_plain or (torch.is_grad_enabled() and parameter.requires_grad):
-                self._entries = {}  # the next step of training changes the parameters
+                self._entry = None  # the next step of training changes the parameters
                 return derive()
-            if entry is not None and not (entry[0][i].dtype == parameter.dtype and torch.equal(entry[0][i], parameter)):
-                entry = None
-        if entry is None:
+        entry = self._entry  # read once: another thread may write it
+        if entry is None or entry[0] != key or not _are_equal(entry[1], parameters):
             # Tensors made in inference mode could not take part in a later call with gradients.
             with torch.inference_mode(False), torch.no_grad():
-                entry = [p.detach().clone() for p in parameters], derive()
-        self._entries = dict([*list(self._entries.items())[-1:], (key, entry)])
-        return entry[1]
+                entry = key, [p.detach().clone() for p in parameters], derive()
+            self._entry = entry
+        return entry[2]
+
+
+def _are_equal(kept: Sequence[Tensor], parameters: Sequence[Tensor]) -> bool:
+    pairs = zip(kept, parameters, strict=True)
+    return all(one.dtype == other.dtype and torch.equal(one, other) for one, other in pairs)
 
 
 class ResizeOnLoad(nn.Module):
