@@ -1,12 +1,13 @@
 """Checkpoints with the interface of exported files, exported files in MMEngine's runners, predictions as data samples."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from copy import deepcopy
 from functools import partial
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
+import cv2
 import mmcv
 import numpy as np
 import torch
@@ -23,7 +24,8 @@ from mmlisa.classes import Classes
 from mmlisa.errors import UserError
 from mmlisa.inference.faster import optimize_for_cpu, use_half
 from mmlisa.registry import MODELS
-from mmlisa.runtime import Prediction, read_image
+from mmlisa.runtime import InputError, Prediction, read_image
+from mmlisa.runtime.images import check_address, one_size_batches
 from mmlisa.training.config import build_model, find_metainfo, find_test_pipeline, innermost_dataset, type_name
 from mmlisa.training.inputs import warn_of_inputs
 from mmlisa.training.runner import check_channels, classes_of, warn_of_names
@@ -78,23 +80,47 @@ class Predictor:
         self.is_grey = str(load.get("color_type")).startswith("grayscale")
 
     def read(self, image: Any) -> dict[str, Any]:
-        """Return the input of the model for a file, a Pillow image or an array ``[H, W, 3]`` (RGB, uint8)."""
-        if isinstance(image, str | Path):
-            loaded = self.load({"img_path": str(image), "img_id": 0})
-        elif self.takes_clips:
+        """Return the input of the model for an image, see :func:`mmlisa.runtime.read_image`; of a video classifier for a path.
+
+        A path is read as the test pipeline says.
+        """
+        return pseudo_collate([self._prepare(image)])
+
+    def _prepare(self, image: Any) -> dict[str, Any]:
+        if self.takes_clips and not isinstance(image, str | Path):
             raise UserError("image is not a file name: this model classifies videos")
+        if isinstance(image, str | Path):
+            check_address(image)
+            try:
+                loaded = self.load({"img_path": str(image), "img_id": 0})
+            except (AssertionError, OSError, cv2.error) as error:  # what the steps of the libraries raise
+                raise InputError(f"image {str(image)!r} cannot be read: it is missing, damaged or no image") from error
         else:
             image = np.ascontiguousarray(read_image(image)[..., ::-1])
             image = mmcv.bgr2gray(image) if self.is_grey else image
             size = image.shape[:2]
             loaded = dict(img=image, img_path="picture", img_id=0, img_shape=size, ori_shape=size)
-        return pseudo_collate([self.pipeline(loaded)])
+        return self.pipeline(loaded)
 
-    def predict(self, image: Any, score_threshold: float | None = None) -> Prediction:
-        """Predict on what :meth:`read` takes; detections below ``score_threshold`` (None: 0.3) are dropped."""
-        with torch.no_grad():
-            sample = self.model.test_step(self.read(image))[0].cpu()
-        return read_sample(sample, 0.3 if score_threshold is None else score_threshold)
+    def predict(self, image: Any, score_threshold: float | None = None, *, batch: int = 1) -> Any:
+        """Predict on an image, on each of a list, or on each of an iterator: see :meth:`mmlisa.runtime.Model.predict`.
+
+        Detections below ``score_threshold`` (None: 0.3) are dropped.
+        """
+        threshold = 0.3 if score_threshold is None else score_threshold
+        if isinstance(image, list | tuple):
+            return list(self._predict_all(image, threshold, batch))
+        if isinstance(image, Iterator):
+            return self._predict_all(image, threshold, batch)
+        return next(self._predict_all([image], threshold, 1))
+
+    def _predict_all(self, images: Iterable[Any], threshold: float, batch: int) -> Iterator[Prediction]:
+        prepared = map(self._prepare, images)
+        for chunk in one_size_batches(prepared, batch, lambda item: tuple(item["inputs"].shape)):
+            with torch.no_grad():
+                samples = self.model.test_step(pseudo_collate(chunk))
+            for sample in samples:
+                yield read_sample(sample.cpu(), threshold)
 
 
 @MODELS.register_module()

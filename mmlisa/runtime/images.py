@@ -1,13 +1,14 @@
 """Reading of images, and the steps of test pipelines."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import cv2
 import numpy as np
 from PIL import Image, ImageOps
 
+T = TypeVar("T")
 IMAGE_SUFFIXES = (".jpg", ".jpeg", ".jfif", ".png", ".bmp", ".tif", ".tiff", ".webp")
 _METHODS = {
     "nearest": cv2.INTER_NEAREST,
@@ -23,30 +24,82 @@ class InputError(ValueError):
 
 
 def read_image(image: Any) -> np.ndarray:
-    """Return a file, a Pillow image or an array as ``[H, W, 3]``, RGB, uint8, turned upright by its EXIF entry.
+    """Return an image as ``[H, W, 3]``, RGB, uint8, turned upright by its EXIF entry.
 
     OpenCV reads files, as it does for the test pipelines: without transparency, and with the upper eight of 16 bits.
 
+    Args:
+        image: a path; the content of a file, as bytes or as an open file; a Pillow image; an array ``[H, W, 3]`` or a tensor
+            ``[3, H, W]``, RGB, uint8.
+
     Raises:
-        InputError: a file that is missing or damaged, or an array or a Pillow image of another kind.
+        InputError: a file that is missing or damaged, an address, an image of another kind or without pixels.
     """
-    if isinstance(image, np.ndarray):
-        if image.dtype != np.uint8 or image.ndim != 3 or image.shape[2] != 3:
-            raise InputError(f"image is {image.dtype} of shape {image.shape}; an array must be uint8 [H, W, 3] (RGB)")
-        return image
     if isinstance(image, Image.Image):
-        if image.mode in ("I", "F"):
-            raise InputError(f"image has Pillow's mode {image.mode!r}; convert its values to 8 bits")
-        image = ImageOps.exif_transpose(image)
-        if image.mode.startswith("I;16"):  # which Pillow cuts off at 255
-            image = Image.fromarray((np.asarray(image) >> 8).astype(np.uint8))
-        return np.asarray(image.convert("RGB"))
-    # imread knows neither all names on Windows nor turned TIFF files.
-    content = np.fromfile(image, np.uint8) if Path(image).is_file() else np.empty(0, np.uint8)
+        return _from_pillow(image)
+    if isinstance(image, np.ndarray):
+        return _checked(image, "an array must be uint8 [H, W, 3] (RGB)")
+    if hasattr(image, "permute"):  # a tensor of PyTorch, which need not be installed
+        values = image.detach().cpu().numpy()
+        if values.ndim != 3 or values.shape[0] != 3:
+            raise InputError(f"image has shape {values.shape}; a tensor must be uint8 [3, H, W] (RGB)")
+        return _checked(values.transpose(1, 2, 0), "a tensor must be uint8 [3, H, W] (RGB)")
+    name = repr(str(image)) if isinstance(image, str | Path) else f"of type {type(image).__name__}"
+    content = np.frombuffer(_read_content(image), np.uint8)
     picture = cv2.imdecode(content, cv2.IMREAD_COLOR) if content.size else None
     if picture is None:
-        raise InputError(f"image {str(image)!r} cannot be read: it is missing, damaged or not an image")
+        raise InputError(f"image {name} cannot be read: it is missing, damaged or not an image")
     return np.ascontiguousarray(picture[..., ::-1])
+
+
+def _from_pillow(image: Image.Image) -> np.ndarray:
+    if image.mode in ("I", "F"):
+        raise InputError(f"image has Pillow's mode {image.mode!r}; convert its values to 8 bits")
+    image = ImageOps.exif_transpose(image)
+    if image.mode.startswith("I;16"):  # which Pillow cuts off at 255
+        image = Image.fromarray((np.asarray(image) >> 8).astype(np.uint8))
+    return _checked(np.asarray(image.convert("RGB")), "it must have pixels")
+
+
+def _checked(values: np.ndarray, rule: str) -> np.ndarray:
+    if values.dtype != np.uint8 or values.ndim != 3 or values.shape[2] != 3 or not values.size:
+        raise InputError(f"image is {values.dtype} of shape {values.shape}; {rule}")
+    return values
+
+
+def _read_content(image: Any) -> bytes:
+    """Return the bytes of a file; none if it is missing."""
+    if isinstance(image, bytes | bytearray | memoryview):
+        return bytes(image)
+    if hasattr(image, "read"):
+        content = image.read()
+        if not isinstance(content, bytes):
+            raise InputError("image is a file that was opened as text; open it with mode 'rb'")
+        return content
+    if not isinstance(image, str | Path):
+        kinds = "a path, bytes, an open file, a Pillow image, an array [H, W, 3] or a tensor [3, H, W]"
+        raise InputError(f"image is of type {type(image).__name__}; pass {kinds}")
+    check_address(image)
+    # OpenCV's imread knows neither all names on Windows nor turned TIFF files.
+    return Path(image).read_bytes() if Path(image).is_file() else b""
+
+
+def check_address(image: str | Path) -> None:
+    """Refuse an address: whoever names it would choose which server is asked."""
+    if "://" in str(image):
+        raise InputError(f"image {str(image)!r} is an address; download it, and pass its bytes")
+
+
+def one_size_batches(items: Iterable[T], batch: int, size: Callable[[T], Any]) -> Iterator[list[T]]:
+    """Yield lists of at most ``batch`` items that follow each other and have one size, so that nothing is padded."""
+    chunk: list[T] = []
+    for item in items:
+        if chunk and (len(chunk) == batch or size(item) != size(chunk[0])):
+            yield chunk
+            chunk = []
+        chunk.append(item)
+    if chunk:
+        yield chunk
 
 
 Pair = int | Sequence[int]  # a width and a height, or one number for both

@@ -1,14 +1,14 @@
 """Exported files, run by onnxruntime."""
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from .images import STEPS, InputError, read_image
+from .images import STEPS, InputError, one_size_batches, read_image
 from .predictions import Prediction, Tiles, best_class, enlarge, paste
 
 FORMAT = 1  # version of the metadata
@@ -68,38 +68,69 @@ class Model:
             )
 
     def predict(
-        self, image: Any, score_threshold: float | None = None, *, tile: int | None = None, overlap: float | None = None
-    ) -> Prediction:
-        """Predict on a file, a Pillow image, or an array ``[H, W, 3]`` (RGB, uint8).
+        self,
+        image: Any,
+        score_threshold: float | None = None,
+        *,
+        batch: int = 1,
+        tile: int | None = None,
+        overlap: float | None = None,
+    ) -> Any:
+        """Predict on an image, on each of a list, or on each of an iterator.
 
         Args:
-            image: see :func:`read_image`.
+            image: see :func:`read_image`; a list, whose predictions are returned as a list; or an iterator, whose predictions are
+                an iterator, so that neither images nor results need to fit into memory.
             score_threshold: lowest score of a detection; None for the threshold of the file.
+            batch: most images that the network takes at once. Only images of one size after preparation, one after the other, are
+                taken together, so that results are those of single images. A file whose batch is one takes them singly.
             tile: side in pixels of the tiles on which a detector predicts (:class:`Tiles`); 0 for the whole image; None for the
                 tiles of the file, if it has any.
             overlap: share of a tile that the next one repeats; None for that of the file, or 0.2.
 
+        Returns:
+            :class:`Prediction`, a list of them, or an iterator.
+
         Raises:
-            InputError: the image is missing, damaged or of another size than the network takes; ``tile`` with a model that is
+            InputError: an image is missing, damaged or of another size than the network takes; ``tile`` with a model that is
                 not a detector; see :func:`check_tiles`.
         """
         if self.task == "video":
             raise InputError(f"{self.path!r} classifies clips: call run() with an array of shape {self.shape}")
-        picture = read_image(image)
-        threshold = self.metadata["score_threshold"] if score_threshold is None else score_threshold
         tile = self.metadata.get("tile") if tile is None else tile
-        if not tile:
-            return self._predict(picture, threshold)
-        if self.task != "detection":
+        if tile and self.task != "detection":
             raise InputError(f"tile={tile}: {self.path!r} is not a detector; leave it out")
-        tiles = Tiles(picture.shape[:2], tile, self.metadata.get("overlap", 0.2) if overlap is None else overlap)
-        for index, (x1, y1, x2, y2) in enumerate(tiles.windows):
-            tiles.add(index, self._predict(picture[y1:y2, x1:x2], 0.0))
-        return tiles.merge(threshold)
+        threshold = self.metadata["score_threshold"] if score_threshold is None else score_threshold
+        overlap = self.metadata.get("overlap", 0.2) if overlap is None else overlap
+        if isinstance(image, list | tuple):
+            return list(self._predict_all(image, threshold, batch, tile, overlap))
+        if isinstance(image, Iterator):
+            return self._predict_all(image, threshold, batch, tile, overlap)
+        return next(self._predict_all([image], threshold, 1, tile, overlap))
 
-    def _predict(self, picture: np.ndarray, threshold: float) -> Prediction:
-        prepared, size = self.prepare(picture)
-        return self.finish(self.run(prepared), size, picture.shape[:2], threshold)
+    def _predict_all(
+        self, images: Iterable[Any], threshold: float, batch: int, tile: int | None, overlap: float
+    ) -> Iterator[Prediction]:
+        pictures = map(read_image, images)
+        if tile:
+            for picture in pictures:
+                yield self._predict_tiles(picture, Tiles(picture.shape[:2], tile, overlap), threshold)
+            return
+        if isinstance(self.shape[0], int):
+            batch = 1
+        prepared = ((*self.prepare(picture), picture.shape[:2]) for picture in pictures)
+        for chunk in one_size_batches(prepared, batch, lambda item: item[0].shape):
+            outputs = self.run(np.concatenate([taken for taken, _, _ in chunk]))
+            for index, (_, inside, original) in enumerate(chunk):
+                one = outputs if len(chunk) == 1 else [output[index : index + 1] for output in outputs]
+                yield self.finish(one, inside, original, threshold)
+
+    def _predict_tiles(self, picture: np.ndarray, tiles: Tiles, threshold: float) -> Prediction:
+        for index, (x1, y1, x2, y2) in enumerate(tiles.windows):
+            part = picture[y1:y2, x1:x2]
+            prepared, inside = self.prepare(part)
+            tiles.add(index, self.finish(self.run(prepared), inside, part.shape[:2], 0.0))
+        return tiles.merge(threshold)
 
     def prepare(self, picture: np.ndarray) -> tuple[np.ndarray, tuple[int, int]]:
         """``[H, W, 3]`` (RGB, uint8) -> the input ``[1, 3, h, w]``, and (h, w) of the resized image without padding."""

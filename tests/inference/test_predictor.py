@@ -30,6 +30,28 @@ def test_a_checkpoint_has_the_interface_of_an_exported_file(model, noise):
     np.testing.assert_array_equal(from_array.boxes, found.boxes)
 
 
+def test_lists_and_iterators(model, noise):
+    """Of two sizes: each prediction is that of its image alone."""
+    whole = runtime.read_image(noise)
+    images = [whole, whole[:, ::-1], whole[:90], whole]
+    expected = [model.predict(image, 0.0) for image in images]
+    for found in (model.predict(images, 0.0, batch=2), model.predict(iter(images), 0.0)):
+        for one, other in zip(found, expected, strict=True):
+            assert len(one.boxes) == len(other.boxes) > 2
+            np.testing.assert_allclose(one.scores, other.scores, atol=1e-5)
+            np.testing.assert_allclose(one.boxes[0], other.boxes[0], atol=1e-2)
+
+
+@pytest.mark.parametrize("content", [None, b"", b"no image"])
+def test_a_file_that_is_no_image_is_named(model, tmp_path, content):
+    if content is not None:
+        (tmp_path / "a.png").write_bytes(content)
+    with pytest.raises(runtime.InputError, match=r"a\.png"):
+        model.predict(tmp_path / "a.png")
+    with pytest.raises(runtime.InputError, match="address"):
+        model.predict("http://127.0.0.1/a.png")
+
+
 def test_a_checkpoint_of_another_number_of_classes_is_refused(demo):
     cfg = deepcopy(demo[0])
     cfg.merge_from_dict({"model.roi_head.bbox_head.num_classes": 3, "model.roi_head.mask_head.num_classes": 3})

@@ -1,11 +1,13 @@
 """The runtime reads images as the test pipelines do."""
 
+import io
 import itertools
 
 import cv2
 import mmcv
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 
 from helpers.exported import KEEP_RATIO, odd_images
@@ -57,7 +59,34 @@ def test_16_bits_and_turned_files(tmp_path):
     assert runtime.read_image(tmp_path / "b.tif").shape == (64, 48, 3)
 
 
-@pytest.mark.parametrize("image", [np.zeros((8, 8, 3), np.float32), np.zeros((3, 8, 8), np.uint8), "none.png"])
+def test_contents_tensors_and_open_files(tmp_path):
+    picture = np.random.default_rng(0).integers(0, 255, (9, 7, 3), np.uint8)
+    Image.fromarray(picture).save(tmp_path / "a.png")
+    content = (tmp_path / "a.png").read_bytes()
+    with open(tmp_path / "a.png", "rb") as file:
+        given = [content, bytearray(content), io.BytesIO(content), file, torch.from_numpy(picture).permute(2, 0, 1)]
+        for image in given:
+            np.testing.assert_array_equal(runtime.read_image(image), picture)
+    with open(tmp_path / "a.png", errors="ignore") as file, pytest.raises(ValueError, match="'rb'"):
+        runtime.read_image(file)
+
+
+@pytest.mark.parametrize(
+    "image",
+    [
+        np.zeros((8, 8, 3), np.float32),
+        np.zeros((3, 8, 8), np.uint8),
+        np.zeros((0, 8, 3), np.uint8),
+        torch.zeros(3, 8, 8),
+        torch.zeros(8, 8, 3, dtype=torch.uint8),
+        "none.png",
+        "http://127.0.0.1/a.png",
+        b"",
+        b"no image",
+        None,
+        5,
+    ],
+)
 def test_wrong_images_are_named(image):
     with pytest.raises(ValueError, match="image"):
         runtime.read_image(image)

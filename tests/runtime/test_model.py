@@ -41,6 +41,45 @@ def test_boxes_and_masks_are_those_of_the_original_image(tmp_path):
     assert 1000 < found.masks.sum() < 64 * 64
 
 
+@pytest.fixture
+def classifier(tmp_path):
+    """A classifier of any batch whose probability is the mean of the image; ``calls`` has the shapes of its inputs."""
+    model = runtime.load(detector(tmp_path / "model.onnx", task="classification", steps=[], mean=[0] * 3, std=[1] * 3))
+    model.calls = []
+
+    def run(images):
+        model.calls.append(images.shape)
+        return [images.mean((1, 2, 3))[:, None]]
+
+    model.run, model.shape = run, ["n", 3, "h", "w"]
+    return model
+
+
+PICTURES = [np.full((8, side, 3), value, np.uint8) for value, side in enumerate((4, 4, 4, 6, 4), 1)]
+
+
+def test_a_list_in_batches_of_one_size(classifier):
+    found = classifier.predict(PICTURES, batch=2)
+    assert [float(one.probabilities[0]) for one in found] == [1, 2, 3, 4, 5]
+    assert classifier.calls == [(2, 3, 8, 4), (1, 3, 8, 4), (1, 3, 8, 6), (1, 3, 8, 4)]
+    assert classifier.predict([]) == []
+
+
+def test_an_iterator_is_read_as_its_predictions_are(classifier):
+    read = []
+    found = classifier.predict((read.append(i) or picture for i, picture in enumerate(PICTURES)), batch=2)
+    assert not read
+    assert float(next(found).probabilities[0]) == 1
+    assert len(read) == 3  # the third begins the next batch
+    assert len(list(found)) == 4
+
+
+def test_a_file_of_one_image_takes_them_singly(tmp_path):
+    model = runtime.load(detector(tmp_path / "model.onnx"))
+    assert [len(one.boxes) for one in model.predict(PICTURES, 0.0, batch=4)] == [2] * 5
+    assert [len(one.boxes) for one in model.predict(PICTURES[:2], 0.0, tile=64)] == [2] * 2
+
+
 def test_boxes_end_with_the_image(tmp_path):
     """The graph of a fixed size knows the padded image only. MMDetection's YOLOX does not clip."""
     for clip, bottom in ((True, 32), (False, 36)):
