@@ -1,14 +1,10 @@
 """Metadata is in pyproject.toml; here only what it cannot say: configs and tools ship in the wheel where MIM looks for them."""
 
 import shutil
-import sys
 from pathlib import Path
 
 from setuptools import setup
 from setuptools.command.build_py import build_py
-
-sys.path.insert(0, str(Path(__file__).parent))
-from mmlisa.cli import COMMANDS  # imports the standard library only
 
 
 class BuildWithMim(build_py):
@@ -23,8 +19,8 @@ class BuildWithMim(build_py):
             root / "configs", mim / "configs", dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__")
         )
         (mim / "tools").mkdir(exist_ok=True)
-        for name in COMMANDS:
-            shutil.copy(root / "tools" / f"{name.replace('-', '_')}.py", mim / "tools")
+        for name in ("train", "test", "infer", "export"):
+            shutil.copy(root / "tools" / f"{name}.py", mim / "tools")
         shutil.copy(root / "model-index.yml", mim)
 
 

@@ -1,4 +1,4 @@
-"""Draw a model's predictions on images: ``mmlisa infer CONFIG CHECKPOINT IMAGE …``."""
+"""Draw a model's predictions on images and films: ``mmlisa infer CONFIG CHECKPOINT IMAGE …``."""
 
 import argparse
 import json
@@ -17,13 +17,17 @@ def parser() -> argparse.ArgumentParser:
         "files",
         nargs="+",
         metavar="CONFIG CHECKPOINT IMAGE | EXPORTED.onnx IMAGE",
-        help="config and checkpoint, or an .onnx file of `mmlisa export`; then images, or folders of them (for a video "
-        "classifier, videos)",
+        help="config and checkpoint, or an .onnx file of `mmlisa export`; then images, films, folders of both, the number of "
+        "a camera or the address of a stream (for a video classifier, videos)",
     )
     add("--out-dir", type=Path, default="work_dirs/infer", help="for pictures (default: %(default)s)")
     add("--json", type=Path, metavar="FILE", help="write the predictions as data (docs/pictures.md)")
+    text = "also write objects as annotations into OUT_DIR/annotations, for CVAT (COCO's form), LabelMe or YOLO"
+    add("--format", choices=("coco", "cvat", "labelme", "yolo"), help=text)
     add("--score-thr", type=cli.fraction, default=0.3, help="lowest score kept (default: %(default)s)")
     add("--amp", action="store_true", help="half precision (docs/anywhere.md)")
+    add("--every", type=cli.positive_int, default=1, metavar="N", help="take every Nth frame of a film")
+    add("--track", action="store_true", help="number the objects through a film (needs the package trackers)")
     text = "replace a ViT's softmax attention, if that is faster on the first image (docs/takeover.md)"
     add("--attention", choices=["cells"], help=text)
     cli.add_shared(arguments, "--tile", "--overlap", "--cfg-options", "--device", "--may-differ")
@@ -37,9 +41,14 @@ def sort_files(files: Sequence[str]) -> tuple[str | None, str, list[str]]:
         raise UserError("IMAGE is missing: give CONFIG CHECKPOINT IMAGE, or EXPORTED.onnx IMAGE")
     try:
         config, *files = (None, *files) if exported else (cli.config_file(files[0]), *files[1:])
-        return config, cli.weights_source(files[0]), [cli.existing_path(image) for image in files[1:]]
+        return config, cli.weights_source(files[0]), [source(image) for image in files[1:]]
     except argparse.ArgumentTypeError as error:
         raise UserError(str(error)) from error
+
+
+def source(text: str) -> str:
+    """Parse an image, a film or a folder; a camera or a stream, which are no files."""
+    return text if text.isdecimal() or "://" in text else cli.existing_path(text)
 
 
 def main(args: argparse.Namespace) -> None:
@@ -74,10 +83,15 @@ def main(args: argparse.Namespace) -> None:
 
             first = find_inputs(images, model.takes_clips)[0]
             print(use_cells(model, first if model.takes_clips else runtime.read_image(first)))
+    options |= dict(every=args.every, track=args.track, keep_frames=bool(args.json))
     done, failed = predict_pictures(model, images, args.out_dir, args.score_thr, **options)
     if args.json:
         args.json.parent.mkdir(parents=True, exist_ok=True)
         args.json.write_text(json.dumps(done, indent=1) + "\n")
+    if args.format:
+        from mmlisa.inference.annotations import write_annotations
+
+        print(f"annotations: {write_annotations(args.format, done, model.classes, args.out_dir / 'annotations')}")
     if failed:
         print(f"error: {len(failed)} of the inputs could not be read:", *failed, sep="\n  ", file=sys.stderr)
         sys.exit(1)

@@ -1,8 +1,10 @@
 """Predictions of trained models and exported files, drawn and as data."""
 
+import re
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
+from time import perf_counter
 from typing import Any
 
 import cv2
@@ -14,11 +16,10 @@ from tqdm import tqdm
 from mmlisa import runtime
 from mmlisa.classes import Classes
 from mmlisa.errors import UserError
+from mmlisa.inference.films import VIDEO_SUFFIXES, is_film, predict_film
 from mmlisa.inference.predictor import Predictor, fill_sample
 from mmlisa.runtime import IMAGE_SUFFIXES, Prediction
 from mmlisa.visualization.overlays import contact_sheet, draw_prediction, free_path
-
-VIDEO_SUFFIXES = (".mp4", ".avi", ".mov", ".mkv", ".webm", ".m4v", ".mpg", ".mpeg")
 
 
 def to_data(found: Prediction, classes: Classes) -> dict[str, Any]:
@@ -28,6 +29,7 @@ def to_data(found: Prediction, classes: Classes) -> dict[str, Any]:
         One of these, the best first::
 
             {"instances": [{"category": "cat", "category_id": 0, "score": 0.98, "bbox": [x, y, width, height],
+                            "id": of an object that is followed, or -1,
                             "segmentation": COCO's run-length encoding, where there are masks}, …]}
             {"segments": [{"category": "cat", "category_id": 0, "share": 0.25 of the pixels}, …]}
             {"scores": [{"category": "cat", "category_id": 0, "score": 0.98}, …]}, of at most five classes
@@ -43,6 +45,8 @@ def to_data(found: Prediction, classes: Classes) -> dict[str, Any]:
             x0, y0, x1, y1 = box
             bbox = [round(v, 2) for v in (x0, y0, x1 - x0, y1 - y0)]
             instances.append(named(label, score=round(float(score), 4), bbox=bbox))
+            if found.ids is not None:
+                instances[-1]["id"] = int(found.ids[len(instances) - 1])
             if mask is not None:  # of tiles, run lengths already
                 encoded = mask if isinstance(mask, dict) else runtime.encode_mask([(0, 0, mask)], mask.shape)
                 instances[-1]["segmentation"] = encoded
@@ -67,62 +71,125 @@ def summarise(result: dict[str, Any]) -> str:
 
 
 def predict_pictures(
-    model: Predictor | runtime.Model, images: Sequence[str], out_dir: Path, score_threshold: float = 0.3, **options: Any
+    model: Predictor | runtime.Model,
+    images: Sequence[str],
+    out_dir: Path,
+    score_threshold: float = 0.3,
+    *,
+    every: int = 1,
+    track: bool = False,
+    keep_frames: bool = True,
+    **options: Any,
 ) -> tuple[list[dict[str, Any]], list[str]]:
-    """Write each input with its boxes, masks, labels and scores (or its segmentation, or its class) into ``out_dir``.
-
-    A line is printed for each. An input that cannot be read does not end the rest; another error does.
+    """Draw the predictions on images and films, print one line for each, and return the predictions.
 
     Args:
         model: a model; see :func:`mmlisa.load`.
-        images: images, or folders of them; for a video classifier, videos.
-        out_dir: gets ``<stem>.png`` per input; inputs of one stem are numbered.
+        images: images, films, and folders of both; cameras by their numbers, streams by their addresses; for a video classifier,
+            videos.
+        out_dir: gets ``<stem>.png`` per image and ``<stem>.mp4`` per film; inputs of one stem are numbered.
         score_threshold: lowest score of a detection.
+        every, track: see :func:`predict_film`.
+        keep_frames: return the predictions of each frame of a film.
         **options: more for ``model.predict``, such as ``tile`` of an exported file.
 
     Returns:
-        A dict with ``source``, ``picture`` and the entry of :func:`to_data` per input, and a line with the reason per input that
-        could not be read.
+        A dict with ``source``, ``picture``, the size of an image and the entry of :func:`to_data` per input, that of a film with
+        ``frames``; and a line with the reason per input that could not be read.
 
     Raises:
         FileNotFoundError: a folder without inputs.
+        UserError: see :func:`predict_film`.
     """
     if isinstance(model, runtime.Model) and model.task == "video":
         raise UserError(f"{model.path!r} classifies clips: call run() with an array of shape {model.shape}")
     classes = Classes(getattr(model, "metainfo", {"classes": model.classes}))
     takes_clips = getattr(model, "takes_clips", False)
-    paths = find_inputs(images, takes_clips)
+    sources = find_inputs(images, takes_clips)
     out_dir.mkdir(parents=True, exist_ok=True)
-    taken = {path.resolve() for path in paths}  # a picture never replaces an input
+    taken = {Path(source).resolve() for source in sources}  # a picture never replaces an input
     done, failed = [], []
-    for path in tqdm(paths, "predictions", leave=False, disable=None):
-        target = free_path(out_dir / f"{path.stem}.png", taken)
+    for source in tqdm(sources, "predictions", leave=False, disable=None):
+        film = is_film(source) and not takes_clips
+        target = free_path(out_dir / f"{_stem(source)}{'.mp4' if film else '.png'}", taken)
         try:
-            if path.suffix.lower() in VIDEO_SUFFIXES and not takes_clips:
-                raise UserError(f"the model takes images, which `ffmpeg -i {path} frames/%05d.jpg` makes of a video")
-            picture = contact_sheet(model.read(path)["inputs"][0]) if takes_clips else runtime.read_image(path)
-            found = model.predict(path, score_threshold, **options)
-            drawing = draw_prediction(picture, fill_sample(BaseDataElement(), found), classes, score_threshold=0.0)
-            mmcv.imwrite(drawing[..., ::-1], str(target))
+            if film:
+                film_options = dict(every=every, track=track, keep_frames=keep_frames, **options)
+                data, line = _predict_film(model, str(source), target, classes, score_threshold, **film_options)
+            else:
+                data = _predict_picture(model, source, target, classes, score_threshold, **options)
+                line = summarise(data)
+        except UserError:
+            raise
         except (ValueError, OSError, cv2.error) as error:  # errors of files; those of models and memory are raised
-            failed.append(f"{path} cannot be processed: {type(error).__name__}: {error}")
+            failed.append(f"{source} cannot be processed: {type(error).__name__}: {error}")
         else:
-            data = to_data(found, classes)
-            tqdm.write(f"{path} -> {target}: {summarise(data)}")
-            done.append({"source": str(path), "picture": str(target), **data})
+            tqdm.write(f"{source} -> {target}: {line}")
+            done.append({"source": str(source), "picture": str(target), **data})
     return done, failed
 
 
-def find_inputs(names: Sequence[str], are_videos: bool = False) -> list[Path]:
-    """Return each input once, with those in folders; a folder without one is a FileNotFoundError."""
-    suffixes = VIDEO_SUFFIXES if are_videos else IMAGE_SUFFIXES
-    return list(dict.fromkeys(path for name in names for path in _expand(Path(name), suffixes)))
+def _predict_picture(
+    model: Predictor | runtime.Model, path: Path, target: Path, classes: Classes, threshold: float, **options: Any
+) -> dict[str, Any]:
+    takes_clips = getattr(model, "takes_clips", False)
+    picture = contact_sheet(model.read(path)["inputs"][0]) if takes_clips else runtime.read_image(path)
+    found = model.predict(path, threshold, **options)
+    drawing = draw_prediction(picture, fill_sample(BaseDataElement(), found), classes, score_threshold=0.0)
+    mmcv.imwrite(drawing[..., ::-1], str(target))
+    height, width = picture.shape[:2]
+    size = {} if takes_clips else {"height": height, "width": width}
+    return {**size, **to_data(found, classes)}
 
 
-def _expand(path: Path, suffixes: Sequence[str]) -> list[Path]:
-    """Return the inputs in a folder and its subfolders, without hidden files; any other path is an input."""
+def _predict_film(
+    model: Predictor | runtime.Model,
+    source: str,
+    target: Path,
+    classes: Classes,
+    threshold: float,
+    *,
+    keep_frames: bool,
+    **options: Any,
+) -> tuple[dict[str, Any], str]:
+    """Return the frames of a film as data, and a line; Ctrl-C ends a camera or a stream, and not the command."""
+    frames, count, ids, begin = [], 0, set(), perf_counter()
+    try:
+        for second, found in predict_film(model, source, target, classes, threshold, **options):
+            count += 1
+            ids |= set() if found.ids is None else set(found.ids.tolist())
+            if keep_frames:
+                frames.append({"second": round(second, 3), **to_data(found, classes)})
+    except KeyboardInterrupt:
+        if Path(source).exists() or not count:
+            raise
+    objects = f", {len(ids - {-1})} objects followed" if options["track"] else ""
+    rate = count / (perf_counter() - begin)
+    return {"frames": frames}, f"{count} frames, {rate:.1f} a second, without sound{objects}"
+
+
+def _stem(source: str | Path) -> str:
+    """Return the stem of a file, or a name for a camera or a stream."""
+    if Path(source).exists():
+        return Path(source).stem
+    return re.sub(r"\W+", "_", f"camera_{source}" if str(source).isdecimal() else str(source)).strip("_")
+
+
+def find_inputs(names: Sequence[str], are_videos: bool = False) -> list[Path | str]:
+    """Return each input once, with those in folders; a folder without one is a FileNotFoundError.
+
+    Cameras and streams stay texts.
+    """
+    suffixes = VIDEO_SUFFIXES if are_videos else (*IMAGE_SUFFIXES, *VIDEO_SUFFIXES)
+    found = (source for name in names for source in _expand(name, suffixes))
+    return list(dict.fromkeys(found))
+
+
+def _expand(name: str, suffixes: Sequence[str]) -> list[Path | str]:
+    """Return the inputs in a folder and its subfolders, without hidden files; any other name is an input."""
+    path = Path(name)
     if not path.is_dir():
-        return [path]
+        return [path if path.exists() or not is_film(name) else name]
     found = sorted(p for p in path.rglob("[!.]*") if p.suffix.lower() in suffixes)
     if not found:
         raise FileNotFoundError(f"folder {path} holds no file of these: {', '.join(suffixes)}")

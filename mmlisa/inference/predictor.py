@@ -190,7 +190,7 @@ def fill_sample(sample: BaseDataElement, prediction: Prediction) -> BaseDataElem
     """Write a prediction into a data sample, under OpenMMLab's names."""
     if prediction.boxes is not None:
         instances = sample.pred_instances = InstanceData(bboxes=torch.from_numpy(prediction.boxes))
-        for name in ("scores", "labels", "masks"):
+        for name in ("scores", "labels", "masks", "ids"):
             if (value := getattr(prediction, name)) is not None:
                 is_array = isinstance(value, np.ndarray)  # masks of tiles are run lengths
                 setattr(instances, name, torch.from_numpy(value) if is_array else value)

@@ -20,6 +20,7 @@ class Prediction:
     masks: np.ndarray | list[dict] | None = None  # [N, H, W], bool; of tiles, COCO's run-length encodings (decode_mask)
     segmentation: np.ndarray | None = None  # [H, W], the class of each pixel
     probabilities: np.ndarray | None = None  # [C], one per class
+    ids: np.ndarray | None = None  # [N], numbers of objects that are followed through a film, -1 for none
 
     def __repr__(self) -> str:
         fields = {name: value for name, value in vars(self).items() if value is not None}

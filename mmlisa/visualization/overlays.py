@@ -215,7 +215,8 @@ def _draw_instances(
     boxes = np.asarray(getattr(instances.bboxes, "tensor", instances.bboxes), np.float32).reshape(-1, 4)
     labels = np.asarray(instances.labels, int)
     scores = np.asarray(instances.scores, np.float32) if "scores" in instances else None
-    detections = sv.Detections(boxes * scale, class_id=labels, confidence=scores)
+    ids = np.asarray(instances.ids, int) if "ids" in instances else None
+    detections = sv.Detections(boxes * scale, class_id=labels, confidence=scores, tracker_id=ids)
     order = np.argsort(-detections.box_area)  # small objects over large ones
     detections = detections[order]
     font = _font_size(drawing)
@@ -231,10 +232,15 @@ def _draw_instances(
     named = detections[is_large & (len(detections) <= _MOST_LABELS)]  # more labels would cover the picture
     small = np.unique(detections.class_id[~is_large]).tolist()
     legend = [(classes.colour(label), classes.name(label)) for label in small]
-    names = [classes.name(label) + ("" if score is None else f" {score:.2f}") for _, _, score, label, *_ in named]
+    names = [_label(classes.name(label), score, number) for _, _, score, label, number, *_ in named]
     style = dict(text_color=ink, font_path=_font_path(), font_size=font, text_padding=2)
     annotator = sv.RichLabelAnnotator(colours, **style, smart_position=True)
     return annotator.annotate(scene, named, names)[..., ::-1], legend
+
+
+def _label(name: str, score: float | None, number: int | None) -> str:
+    followed = "" if number is None or number < 0 else f" #{number}"
+    return name + followed + ("" if score is None else f" {score:.2f}")
 
 
 def _fill(drawing: np.ndarray, masks: Iterable[tuple[Any, Colour]]) -> np.ndarray:

@@ -78,7 +78,7 @@ def test_train_test_infer(kind, demo, mmlisa, tmp_path, capsys):
     assert mmlisa("infer", config, checkpoint, image, *amp, "--out-dir", "pictures", "--json", "found.json") == 0
     assert (tmp_path / "pictures" / f"{image.stem}.png").is_file()
     (entry,) = json.loads((tmp_path / "found.json").read_text())
-    assert entry.keys() - {"source", "picture"} <= {"instances", "segments", "scores"}
+    assert entry.keys() - {"source", "picture", "height", "width"} <= {"instances", "segments", "scores"}
 
 
 @pytest.mark.nightly

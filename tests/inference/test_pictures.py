@@ -60,7 +60,7 @@ def test_inputs_that_cannot_be_read_do_not_end_the_rest(model, demo, noise, tmp_
     names = [demo[1] / "none.jpg", demo[1] / "random.pth", "clip.mp4", tmp_path / "thin.png", noise]
     done, failed = predict(model, tmp_path / "out", *names)
     assert [str(name) in line for name, line in zip(names, failed, strict=False)][:3] == [True] * 3
-    assert "takes images" in failed[2]
+    assert "cannot be opened" in failed[2]
     assert len(done) + len(failed) == 5
     assert done[-1]["source"] == str(noise)
 

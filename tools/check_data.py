@@ -1,8 +1,0 @@
-"""``mmlisa check-data`` where OpenMMLab's users look for it."""
-
-import sys
-
-from mmlisa.cli import main
-
-if __name__ == "__main__":
-    main(["check-data", *sys.argv[1:]])

@@ -1,8 +1,0 @@
-"""``mmlisa convert`` where OpenMMLab's users look for it."""
-
-import sys
-
-from mmlisa.cli import main
-
-if __name__ == "__main__":
-    main(["convert", *sys.argv[1:]])

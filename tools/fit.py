@@ -1,8 +1,0 @@
-"""``mmlisa fit`` where OpenMMLab's users look for it."""
-
-import sys
-
-from mmlisa.cli import main
-
-if __name__ == "__main__":
-    main(["fit", *sys.argv[1:]])

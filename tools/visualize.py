@@ -1,8 +1,0 @@
-"""``mmlisa visualize`` where OpenMMLab's users look for it."""
-
-import sys
-
-from mmlisa.cli import main
-
-if __name__ == "__main__":
-    main(["visualize", *sys.argv[1:]])
