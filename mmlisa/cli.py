@@ -103,6 +103,8 @@ def key_value(text: str) -> str:
     """Type of a new value of a config entry, ``KEY=VALUE``."""
     if not re.match(r"[^=]+=", text):
         raise ArgumentTypeError(f"'{text}' is not of the form KEY=VALUE")
+    if "dict(" in text:
+        raise ArgumentTypeError(f"'{text}': set single entries, KEY.type=NAME KEY.option=VALUE, or write a config")
     return text
 
 
@@ -171,8 +173,27 @@ def run(main: Callable[[argparse.Namespace], None], args: argparse.Namespace) ->
     except Exception as error:
         runtime = sys.modules.get("mmlisa.runtime")  # imports nothing of mmlisa, so that products can copy it
         ours = (UserError, runtime.InputError) if runtime else (UserError,)
-        if args.debug or not isinstance(error, (*ours, OSError, FloatingPointError)):
+        if args.debug or not isinstance(error, (*ours, OSError, FloatingPointError, ImportError)):
             raise
-        print(f"error: {error}", file=sys.stderr)
+        print(f"error: {_name_extra(error)}", file=sys.stderr)
         failed = isinstance(error, FloatingPointError | ChildProcessError) or getattr(error, "errno", 0) == errno.ENOSPC
         sys.exit(1 if failed else 2)
+
+
+# Packages, and the extra of mmlisa that brings them.
+_EXTRAS = {
+    "onedl": ("mmengine", "mmcv", "mmdet", "mmseg", "mmpretrain", "supervision"),
+    "export": ("onnx", "onnxscript", "onnxruntime", "cv2"),
+    "fit": ("jinja2", "matplotlib", "pycocotools", "scipy"),
+    "demo": ("skimage", "sklearn", "imgaug"),
+    "track": ("trackers",),
+}
+
+
+def _name_extra(error: BaseException) -> str:
+    """Return the text of an error; that of a missing package with what to install."""
+    missing = (getattr(error, "name", None) or "").partition(".")[0]
+    for extra, packages in _EXTRAS.items():
+        if isinstance(error, ModuleNotFoundError) and missing in packages:
+            return f"the package {missing} is not installed: pip install 'mmlisa[{extra}]'"
+    return str(error)

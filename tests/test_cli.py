@@ -28,6 +28,7 @@ from mmlisa.runtime import InputError
         (cli.fraction, "50", "'50' is not a number from 0 to 1"),
         (cli.positive_int, "0", "'0' is not a whole number from 1"),
         (cli.key_value, "a.b", "'a.b' is not of the form KEY=VALUE"),
+        (cli.key_value, "a=[dict(type='B')]", "KEY.type=NAME"),
     ],
 )
 def test_types_refuse(kind, text, message, tmp_path):

@@ -5,6 +5,7 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from threading import get_ident
 from typing import Any, BinaryIO
 
 import torch
@@ -18,7 +19,7 @@ def atomic_path(path: str | Path, suffix: str = ".partial") -> Iterator[Path]:
     """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f".{path.name}.{os.getpid()}{suffix}")
+    partial = path.with_name(f".{path.name}.{os.getpid()}-{get_ident()}{suffix}")  # of a process and a thread
     try:
         yield partial
         partial.replace(path)

@@ -12,14 +12,14 @@ from mmengine.config import Config
 from mmengine.device import get_device
 from mmengine.hooks import EMAHook, Hook
 from mmengine.logging import MMLogger
-from mmengine.model import BaseTTAModel, is_model_wrapper
+from mmengine.model import BaseTTAModel, MMDistributedDataParallel, is_model_wrapper, revert_sync_batchnorm
 from mmengine.registry import RUNNERS
 from mmengine.runner import Runner
 from torch import Tensor, nn
 
 from mmlisa.checkpoints import fresh_in_a_start, judge, list_classes, saved_metainfo
 from mmlisa.errors import UserError
-from mmlisa.registry import HOOKS
+from mmlisa.registry import HOOKS, MODEL_WRAPPERS
 
 from .config import import_quietly, warn_of_schedule
 from .inputs import compare_statistics, warn_of_inputs
@@ -97,6 +97,17 @@ def _innermost(model: nn.Module) -> nn.Module:
     return model.module if isinstance(model, BaseTTAModel) else model
 
 
+@MODEL_WRAPPERS.register_module()
+class CPUDataParallel(MMDistributedDataParallel):
+    """MMEngine's wrapper for processes on CPUs, where PyTorch's norms over processes do not run."""
+
+    def __init__(self, module: nn.Module, **options: Any) -> None:
+        if any(isinstance(each, nn.SyncBatchNorm) for each in module.modules()):
+            module = revert_sync_batchnorm(module)
+            MMLogger.get_current_instance().warning("SyncBN needs GPUs: each process has batch norms of its own")
+        super().__init__(module, **options)
+
+
 def _prepare(cfg: Config) -> Config:
     """Return a copy of a config with atomic checkpoints, mmlisa's loop, and a model wrapper for processes on CPUs."""
     cfg = deepcopy(cfg)
@@ -111,7 +122,7 @@ def _prepare(cfg: Config) -> Config:
         # MMEngine's own initialisation and its default model wrapper need GPUs.
         if not torch.distributed.is_initialized():
             torch.distributed.init_process_group("gloo")
-        default: dict[str, Any] = dict(type="MMDistributedDataParallel", broadcast_buffers=False)
+        default: dict[str, Any] = dict(type="mmlisa.CPUDataParallel", broadcast_buffers=False)
         default["find_unused_parameters"] = cfg.get("find_unused_parameters", False)
         cfg.model_wrapper_cfg = {**default, **(cfg.get("model_wrapper_cfg") or {}), "device_ids": None}
     return cfg

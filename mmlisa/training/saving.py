@@ -173,6 +173,8 @@ class ScheduleHook(Hook):
         if not (runner._resume and isinstance(runner.optim_wrapper, OptimWrapper)):
             return  # not a training, or one with several optimizers
         _note_averages(runner, checkpoint)
+        meta = checkpoint["meta"]
+        meta["iter"] = _count_iterations(runner, meta)
         new, old = _groups(runner.optim_wrapper.state_dict()), _groups(checkpoint["optimizer"])
         _check_optimizer(new, old)
         ours, saved = runner.param_schedulers or [], checkpoint.get("param_schedulers") or []
@@ -182,7 +184,7 @@ class ScheduleHook(Hook):
             scheduled = {f"{start}{scheduler.param_name}" for scheduler in ours for start in ("", "initial_")}
             scheduled |= {"betas"} if "momentum" in scheduled else set()
         else:
-            _step(ours, runner, checkpoint["meta"])
+            _step(ours, runner, meta["iter"])
             checkpoint["param_schedulers"] = [scheduler.state_dict() for scheduler in ours]
             new, scheduled = _groups(runner.optim_wrapper.state_dict()), set()
             rates = f"the learning rate is {new[0]['lr']:.3g}, not {old[0]['lr']:.3g}"
@@ -190,13 +192,18 @@ class ScheduleHook(Hook):
         _take_settings(runner, new, old, scheduled | {"params"})
 
 
-def _step(schedulers: Sequence[Any], runner: Runner, meta: Mapping[str, Any]) -> None:
-    """Step fresh schedulers up to the iteration of a checkpoint."""
-    iterations, epochs = meta["iter"], meta["epoch"]
+def _count_iterations(runner: Runner, meta: Mapping[str, Any]) -> int:
+    """Return the iterations of a checkpoint in epochs of today's length: another number of processes changes it."""
+    if not isinstance(runner.train_loop, mmengine.EpochBasedTrainLoop):
+        return meta["iter"]
+    length = len(runner.train_dataloader)
+    since_epoch = meta["iter"] - meta["epoch"] * length
+    return meta["epoch"] * length + (since_epoch if 0 <= since_epoch < length else 0)
+
+
+def _step(schedulers: Sequence[Any], runner: Runner, iterations: int) -> None:
+    """Step fresh schedulers up to an iteration."""
     length, by_epoch = len(runner.train_dataloader), isinstance(runner.train_loop, mmengine.EpochBasedTrainLoop)
-    if by_epoch:  # the length of an epoch may have changed, too
-        since_epoch = iterations - epochs * length
-        iterations = epochs * length + (since_epoch if 0 <= since_epoch < length else 0)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Detected call of `scheduler.step", UserWarning)  # before the optimizer's
         for done in range(1, iterations + 1):
