@@ -54,6 +54,7 @@ def start(cfg: Any, args: argparse.Namespace, *, may_differ: Sequence[str] = (),
     if os.environ["LOCAL_RANK"] == "0":  # before the imports of seconds
         print(f"{Path(cfg.filename).stem}: the results go into {cfg.work_dir}/", flush=True)
     config.check_data(cfg, "train", "val")
+    config.check_mixing(cfg)
     cfg = config.config_for_training(cfg, **options)
 
     from mmlisa.checkpoints import use_safe_loader

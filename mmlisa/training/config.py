@@ -161,6 +161,17 @@ def check_data(cfg: Config, *splits: str) -> None:
                 )
 
 
+def check_mixing(cfg: Config) -> None:
+    """Refuse mmdet's Mosaic for a model of masks, which it leaves where they were."""
+    dataset = (cfg.get("train_dataloader") or {}).get("dataset") or {}
+    steps = set()
+    while dataset:
+        steps |= {type_name(step) for step in dataset.get("pipeline") or ()}
+        dataset = dataset.get("dataset") or {}
+    if "Mosaic" in steps and predicts_masks(cfg.model):
+        raise UserError("train_pipeline: Mosaic does not move masks; take CachedMosaic")
+
+
 def config_for_training(
     cfg: Config,
     *,

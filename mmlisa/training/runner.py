@@ -183,6 +183,7 @@ def train(runner: Runner) -> None:
         BlockingIOError: another training writes into the work dir.
         FloatingPointError: a loss is not finite.
     """
+    _check_not_empty(runner)
     _check_classes(runner, "train")
     if note := warn_of_schedule(runner.cfg, len(runner.train_dataloader)):
         runner.logger.warning(note)
@@ -203,6 +204,20 @@ def train(runner: Runner) -> None:
             for hook in runner.hooks:
                 if isinstance(hook, InterruptHook):
                     hook.restore()
+
+
+def _check_not_empty(runner: Runner) -> None:
+    """Build the loops with their data, of which NumPy cannot concatenate none."""
+    try:
+        loops = {"train": runner.train_loop, "val": runner.val_loop}
+        empty = next((split for split, loop in loops.items() if loop and not len(loop.dataloader)), None)
+    except ValueError as error:
+        if "need at least one array" not in str(error):
+            raise
+        empty = "train or val"
+    if empty:
+        remedy = "`mmlisa check-data CONFIG` lists what it names"
+        raise UserError(f"{empty}_dataloader.dataset has no image, or not one that counts; {remedy}")
 
 
 def check_classes(model: Mapping[str, Any], classes: Sequence[str] | None, setting: str) -> str:

@@ -1,6 +1,7 @@
 """Configs, and what the command line changes in them."""
 
 import re
+from contextlib import nullcontext
 
 import pytest
 from mmengine.config import Config
@@ -265,3 +266,20 @@ def test_the_preprocessor_beside_a_model_becomes_its_own(own):
     if own:
         cfg.model.data_preprocessor = dict(type="BaseDataPreprocessor")
     assert config.build_model(cfg).data_preprocessor._non_blocking is not own
+
+
+@pytest.mark.parametrize("wrapped", [True, False])
+def test_mosaic_with_masks_is_refused(wrapped):
+    mosaic = [dict(type="mmdet.Mosaic", img_scale=(64, 64))]
+    dataset = (
+        dict(type="MultiImageMixDataset", dataset=dict(pipeline=[]), pipeline=mosaic)
+        if wrapped
+        else dict(pipeline=mosaic)
+    )
+    for heads, refused in (
+        (dict(mask_head=dict(type="FCNMaskHead")), True),
+        (dict(bbox_head=dict(type="YOLOXHead")), False),
+    ):
+        cfg = Config(dict(model=heads, train_dataloader=dict(dataset=dataset)))
+        with pytest.raises(UserError, match="CachedMosaic") if refused else nullcontext():
+            config.check_mixing(cfg)

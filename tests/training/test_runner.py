@@ -291,3 +291,17 @@ def test_two_averages_are_refused(tmp_path):
     with pytest.raises(ValueError, match="custom_hooks has two EMA hooks"):
         runner(tmp_path, custom_hooks=hooks)
     assert any(isinstance(hook, EMAHook) for hook in runner(tmp_path, custom_hooks=hooks[:1]).hooks)
+
+
+@pytest.mark.parametrize("split", ["train", "val"])
+def test_data_without_an_image_are_refused(tmp_path, split):
+    empty = dict(type="ToyPoints", length=0)
+    if split == "train":
+        made = runner(
+            tmp_path, loader=dict(dataset=empty, sampler=dict(type="DefaultSampler", shuffle=False)), epochs=1
+        )
+    else:
+        validation = {**VALIDATION, "val_dataloader": {**VALIDATION["val_dataloader"], "dataset": empty}}
+        made = runner(tmp_path, **validation)
+    with pytest.raises(UserError, match=f"{split}_dataloader.dataset"):
+        train(made)
