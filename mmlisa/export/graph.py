@@ -73,6 +73,32 @@ def to_onnx(module: nn.Module, image: Tensor, shapes: dict[int, Any], outputs: S
     return model, conditions
 
 
+def deform_conv2d(x: Tensor, weight: Tensor, offset: Tensor, mask: Tensor, bias: Tensor, *geometry: int) -> Tensor:
+    """torchvision's deformable convolution (https://arxiv.org/abs/1811.11168) by ``grid_sample``, which ONNX has at opset 18.
+
+    ``x [B, C, H, W]``, ``offset [B, 2 G K, H', W']`` (y and x of each of the K kernel points) -> ``[B, O, H', W']``.
+    ``geometry``: stride, padding and dilation (two each), groups, offset groups G, and whether ``mask`` counts.
+    """
+    *geometry, groups, offset_groups, use_mask = geometry
+    kernel, count = weight.shape[2:], weight.shape[2:].numel()
+    points = torch.arange(count, device=x.device)[:, None, None]
+    shift = offset.unflatten(1, (offset_groups, count, 2)).unbind(3)
+    grid = []
+    for axis, point in ((1, points % kernel[1]), (0, points // kernel[1])):
+        stride, padding, dilation = geometry[axis::2]
+        step = torch.arange(offset.shape[2 + axis], device=x.device) * stride - padding
+        place = shift[axis] + point * dilation + (step if axis else step[:, None])
+        grid.append((2 * place + 1) / x.shape[2 + axis] - 1)
+    grid = torch.stack(grid, dim=-1).flatten(0, 1).flatten(1, 2)
+    maps = x.unflatten(1, (offset_groups, -1)).flatten(0, 1)
+    sampled = nn.functional.grid_sample(maps, grid, align_corners=False)
+    sampled = sampled.unflatten(0, (-1, offset_groups)).unflatten(3, (count, -1))  # [B, G, C / G, K, H', W']
+    if use_mask:
+        sampled = sampled * mask.unflatten(1, (offset_groups, 1, -1))
+    weight = weight.flatten(1)[:, :, None, None]
+    return nn.functional.conv2d(sampled.flatten(1, 3), weight, bias, groups=groups)
+
+
 def merge_equal(graph: fx.Graph) -> None:
     """Merge equal nodes that follow from sizes alone, such as the Fourier matrices of all layers: a node takes ms to convert.
 
@@ -93,8 +119,20 @@ def merge_equal(graph: fx.Graph) -> None:
             graph.erase_node(node)
 
 
+def _remove_second_names(graph: fx.Graph) -> None:
+    """Remove conversions that change nothing: the exporter fails on a second name of a weight."""
+    for node in graph.find_nodes(op="call_function", target=torch.ops.aten.type_as.default):
+        if node.args[0].meta["val"].dtype == node.meta["val"].dtype:
+            node.replace_all_uses_with(node.args[0])
+            graph.erase_node(node)
+
+
 def _convert(program: torch.export.ExportedProgram, inputs: Sequence[str], outputs: Sequence[str]) -> Any:
     merge_equal(program.graph)
+    replaced = {torch.ops.torchvision.deform_conv2d.default: deform_conv2d}
+    if any(node.target in replaced for node in program.graph.nodes):
+        _remove_second_names(program.graph)
+        program = program.run_decompositions(replaced)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
@@ -124,12 +162,13 @@ def _convert(program: torch.export.ExportedProgram, inputs: Sequence[str], outpu
 def can_be_free(module: nn.Module) -> bool:
     """Return whether the graph of a model can leave H and W free.
 
-    mmcv's deformable attention and mmseg's ``resize`` with aligned corners compute sizes by ``int()``.
+    mmcv's deformable convolutions and attention and mmseg's ``resize`` with aligned corners compute sizes by ``int()``.
     """
     parts = [part for part in follow_sizes(module).modules() if not isinstance(part, nn.Upsample)]
     if any(getattr(part, "align_corners", False) for part in parts):
         return False
-    return all(type(part).__name__ != "MultiScaleDeformableAttention" for part in parts)
+    names = {type(part).__name__ for part in parts}
+    return not any("DeformConv2d" in name or name == "MultiScaleDeformableAttention" for name in names)
 
 
 class _AveragePool(nn.Module):

@@ -110,6 +110,65 @@ def _focal_loss(logits: Tensor, target: Tensor, weight: Tensor, gamma: float, al
     return -factors * (gamma * F.logsigmoid(-right)).exp() * F.logsigmoid(right)
 
 
+# --- deformable convolution (https://arxiv.org/abs/1703.06211), and its modulated form (https://arxiv.org/abs/1811.11168)
+# Input and output are [B, C, H, W], `offset` is [B, 2 * groups * kH * kW, H_out, W_out] with y before x, and `mask`, which scales
+# every sample, [B, groups * kH * kW, H_out, W_out]. torchvision counts the groups by these shapes.
+
+
+def _convolution(geometry: dict[str, int]) -> Callable[..., Tensor]:
+    """Return torchvision's convolution with mmcv's arguments, whose names differ between the plain and the modulated form."""
+    steps = "dH dW padH padW dilationH dilationW"
+    if "stride_h" in geometry:
+        steps = "stride_h stride_w pad_h pad_w dilation_h dilation_w"
+    numbers = [geometry[name] for name in steps.split()]
+    stride, padding, dilation = zip(numbers[::2], numbers[1::2], strict=True)
+
+    def convolve(input: Tensor, weight: Tensor, offset: Tensor, mask: Tensor | None = None, bias: Tensor | None = None):
+        return torchvision.ops.deform_conv2d(input, offset, weight, bias, stride, padding, dilation, mask)
+
+    return convolve
+
+
+def deform_conv_forward(
+    input: Tensor, weight: Tensor, offset: Tensor, output: Tensor, *_: Tensor, **geometry: int
+) -> None:
+    """Fill ``output``; mmcv's last two tensors are work buffers."""
+    output.copy_(_convolution(geometry)(*widest(input, weight, offset)))
+
+
+def deform_conv_backward_input(*tensors: Tensor, **geometry: int) -> None:
+    """Fill the gradients of the input and the offset."""
+    input, offset, grad_output, grad_input, grad_offset, weight, _ = tensors
+    convolve = _convolution(geometry)
+    targets = grad_input, grad_offset
+    _fill_gradients(targets, grad_output, lambda x, offset: convolve(x, weight.to(x), offset), input, offset)
+
+
+def deform_conv_backward_parameters(*tensors: Tensor, scale: float, **geometry: int) -> None:
+    """Fill the gradient of the weight, of which mmcv passes only the shape; it does not depend on the weight."""
+    input, offset, grad_output, grad_weight, *_ = tensors
+    convolve, (input, offset) = _convolution(geometry), widest(input, offset)
+    zeros = torch.zeros_like(grad_weight)
+    _fill_gradients([grad_weight], grad_output * scale, lambda weight: convolve(input, weight, offset), zeros)
+
+
+def modulated_deform_conv_forward(*tensors: Tensor, with_bias: bool, **geometry: int) -> None:
+    """Fill the output of the modulated form."""
+    input, weight, bias, _, offset, mask, output, _ = tensors
+    output.copy_(_convolution(geometry)(*widest(input, weight, offset, mask, *([bias] if with_bias else []))))
+
+
+def modulated_deform_conv_backward(*tensors: Tensor, with_bias: bool, **geometry: int) -> None:
+    """Fill the gradients of the modulated form."""
+    input, weight, bias, _, offset, mask, _, *gradients, grad_output = tensors
+    grad_input, grad_weight, grad_bias, grad_offset, grad_mask = gradients
+    inputs, targets = [input, weight, offset, mask], [grad_input, grad_weight, grad_offset, grad_mask]
+    if with_bias:
+        inputs.append(bias)
+        targets.append(grad_bias)
+    _fill_gradients(targets, grad_output, _convolution(geometry), *inputs)
+
+
 # --- multi-scale deformable attention (https://arxiv.org/abs/2010.04159) in the PyTorch form that mmcv uses on CPUs
 
 

@@ -2,9 +2,28 @@
 
 import pytest
 import torch
+import torchvision
 from torch import nn
 
+from mmlisa.export import graph
 from mmlisa.export.graph import follow_sizes, merge_equal
+
+
+@pytest.mark.parametrize(
+    ("channels", "groups", "offset_groups", "kernel", "stride", "padding", "dilation", "has_mask"),
+    [(8, 2, 4, 3, 1, 1, 1, True), (4, 4, 4, 1, 1, 0, 1, False), (6, 1, 1, 3, 2, 2, 2, True)],
+)
+def test_deformable_convolutions(channels, groups, offset_groups, kernel, stride, padding, dilation, has_mask):
+    x, weight, bias = torch.rand(2, channels, 9, 11), torch.randn(4, channels // groups, kernel, kernel), torch.randn(4)
+    rows, columns = ((n + 2 * padding - dilation * (kernel - 1) - 1) // stride + 1 for n in (9, 11))
+    offset = torch.randn(2, 2 * offset_groups * kernel**2, rows, columns) * 3
+    mask = torch.rand(2, offset_groups * kernel**2, rows, columns)
+    geometry = [stride] * 2 + [padding] * 2 + [dilation] * 2 + [groups, offset_groups, has_mask]
+    expected = torchvision.ops.deform_conv2d(
+        x, offset, weight, bias, stride, padding, dilation, mask if has_mask else None
+    )
+    found = graph.deform_conv2d(x, weight, offset, mask, bias, *geometry)
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
 
 
 class TwoWaves(nn.Module):

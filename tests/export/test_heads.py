@@ -33,6 +33,7 @@ SOFTMAX = dict(type="mmdet.CrossEntropyLoss", use_sigmoid=False)
         dict(type="FCOSHead", **REGRESS, **NORM),
         dict(type="ATSSHead", anchor_generator=ANCHORS, **NORM),
         dict(type="GFLHead", anchor_generator=ANCHORS, **NORM),
+        dict(type="VFNetHead", anchor_generator=ANCHORS | dict(center_offset=0.0), **REGRESS, **NORM),
         dict(type="RTMDetInsHead", anchor_generator=POINTS, bbox_coder=dict(type="DistancePointBBoxCoder"), **NORM),
         dict(type="YOLOXHead", strides=[8, 16]),
     ],

@@ -15,7 +15,6 @@ REFUSED = {
     "paa": "PAAHead",
     "sparse": "SparseRoIHead",
     "tood": "TOODHead",
-    "vfnet": "needs mmcv's compiled operators",
     "yolov3": "YOLOV3Head",
 }
 EVERY_COMMIT = ("rtmdet_tiny", "mobilenet-v3")  # test_whole_models.py exports a segmentor
