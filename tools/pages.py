@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import model_zoo
 import paper_tables
@@ -92,17 +93,42 @@ def gpu() -> str:
     return "\n".join(map(to_markdown, parts.values())) or "Not measured yet.\n"
 
 
+def _read(name: str) -> dict[str, Any]:
+    """Return a file of ``docs/benchmarks`` that states its commit."""
+    result = json.loads((measured.FOLDER / name).read_text(encoding="utf-8"))
+    measured.check_commit(result["commit"], name)
+    return result
+
+
 def takeover() -> str:
-    """Return the table of ``tools/research/takeover.py``."""
+    """Return the tables of ``tools/research/takeover.py``: one thread, larger images, two threads, half precision."""
     from research.takeover import to_markdown
 
-    result = json.loads((measured.FOLDER / "takeover.json").read_text(encoding="utf-8"))
-    measured.check_commit(result["commit"], "takeover.json")
-    return f"{to_markdown(result['rows'])}\n`tools/research/takeover.py`: {measured.describe(result)}.\n"
+    tables = []
+    for name in ("takeover", "takeover_1400", "takeover_two_threads", "takeover_bf16"):
+        result = _read(f"{name}.json")
+        tables.append(f"{to_markdown(result['rows'])}\n`tools/research/takeover.py`: {measured.describe(result)}.\n")
+    return "\n".join(tables)
+
+
+def linear_head() -> str:
+    """Return the table of ``tools/research/linear_head.py``."""
+    from research.linear_head import to_markdown
+
+    result = _read("linear_head.json")
+    return f"{to_markdown(result['rows'])}\n`tools/research/linear_head.py`: {measured.describe(result)}.\n"
+
+
+def worth() -> str:
+    """Return the table of ``tools/research/worth.py``."""
+    from research.worth import to_markdown
+
+    result = _read("worth.json")
+    return f"{to_markdown(result['rows'])}\n`tools/research/worth.py`: {measured.describe(result)}.\n"
 
 
 TABLES_BY_NAME: dict[str, Callable[[], str]] = {
-    each.__name__: each for each in (channels, gpu, published_weights, takeover)
+    each.__name__: each for each in (channels, gpu, linear_head, published_weights, takeover, worth)
 }
 TABLES_BY_NAME |= {
     "model_zoo": model_zoo.to_markdown,

@@ -2,6 +2,7 @@
 
 import argparse
 import ast
+from pathlib import Path
 
 from mmlisa import cli
 
@@ -13,7 +14,7 @@ def parser() -> argparse.ArgumentParser:
     add = arguments.add_argument
     text = f"the teacher: {' or '.join(MODELS)}, or a config with a backbone of softmax attention"
     add("model", type=model, metavar="MODEL", help=text)
-    add("images", type=cli.existing_path, metavar="IMAGES", help="folder of images, searched with all folders below")
+    add("images", type=folder, metavar="IMAGES", help="folder of images, searched with all folders below")
     text = "the student's operator: LinearAngularAttention, or with options dict(type='FocusedLinearAttention', …)"
     add("--attention", type=attention, required=True, metavar="TYPE", help=text)
     text = "of the teacher: timm:NAME, a file of published weights, or a checkpoint (default: those that the model starts from)"
@@ -29,6 +30,13 @@ def parser() -> argparse.ArgumentParser:
     return arguments
 
 
+def folder(text: str) -> str:
+    """Parse the name of a folder."""
+    if not Path(cli.existing_path(text)).is_dir():
+        raise argparse.ArgumentTypeError(f"'{text}' is not a folder")
+    return text
+
+
 def model(text: str) -> str:
     """Parse the name of a model, or a config."""
     return text if text in MODELS else cli.config_file(text)
@@ -40,6 +48,8 @@ def attention(text: str) -> dict[str, object]:
         return {"type": text}
     try:
         call = ast.parse(text, mode="eval").body
+        if call.func.id != "dict" or call.args:
+            raise ValueError
         config = {entry.arg: ast.literal_eval(entry.value) for entry in call.keywords}
     except (SyntaxError, ValueError, AttributeError):
         config = {}

@@ -2,12 +2,13 @@
 
 import argparse
 import sys
+from collections import Counter
 from pathlib import Path
 
 from mmlisa import cli
 
 SPLITS = ("train", "val", "test")
-LISTED = 20  # problems of a split
+LISTED = 20  # problems of a split, and classes
 
 
 def parser() -> argparse.ArgumentParser:
@@ -51,7 +52,7 @@ def main(args: argparse.Namespace) -> None:
         if len(checked.problems) > LISTED:
             lines.append(f"{len(checked.problems) - LISTED} more problems")
         lines += checked.unread
-        print(f"{split}: {checked.size} samples", *lines, sep=f"\n{split}: ", flush=True)
+        print(f"{split}: {checked.size} samples", *_describe(checked.counts), *lines, sep=f"\n{split}: ", flush=True)
         if args.draw:
             from mmlisa.visualization.overlays import draw_samples
 
@@ -63,3 +64,13 @@ def main(args: argparse.Namespace) -> None:
     else:
         print("nothing was read: no data loader of these splits has samples")
     sys.exit(bool(problems) or not samples)
+
+
+def _describe(counts: Counter[str]) -> list[str]:
+    """Return a line with the number of objects of each class, the fewest last; none for class maps, which are not counted."""
+    if not counts.total():
+        return []
+    parts = [f"{name} {count}" for name, count in counts.most_common()]
+    if len(parts) > LISTED:
+        parts[LISTED - 2 : -1] = [f"{len(parts) - LISTED + 1} more"]
+    return [", ".join(parts)]

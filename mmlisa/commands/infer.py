@@ -20,7 +20,7 @@ def parser() -> argparse.ArgumentParser:
         help="config and checkpoint, or an .onnx file of `mmlisa export`; then images, films, folders of both, the number of "
         "a camera or the address of a stream (for a video classifier, videos)",
     )
-    add("--out-dir", type=Path, default="work_dirs/infer", help="for pictures (default: %(default)s)")
+    add("--out-dir", type=Path, default="work_dirs/infer", help="folder for pictures and films (default: %(default)s)")
     add("--json", type=Path, metavar="FILE", help="write the predictions as data (docs/pictures.md)")
     text = "also write objects as annotations into OUT_DIR/annotations, for CVAT (COCO's form), LabelMe or YOLO"
     add("--format", choices=("coco", "cvat", "labelme", "yolo"), help=text)
@@ -57,6 +57,12 @@ def main(args: argparse.Namespace) -> None:
         raise UserError(
             "--device, --amp, --attention and --cfg-options: an exported file has no config and runs on the CPU; leave them out"
         )
+    from mmlisa.inference.films import is_film
+
+    if films := [image for image in images if is_film(image)]:
+        refused = {"--format": args.format, "--attention": args.attention}
+        if given := [name for name, value in refused.items() if value]:
+            raise UserError(f"{given[0]}: {films[0]} is a film; leave it out")
     from mmlisa.training.config import import_quietly, load_config, parse_options
 
     cfg = load_config(config, options=parse_options(args.cfg_options)) if config else None
@@ -83,6 +89,8 @@ def main(args: argparse.Namespace) -> None:
 
             first = find_inputs(images, model.takes_clips)[0]
             print(use_cells(model, first if model.takes_clips else runtime.read_image(first)))
+    if args.format and (getattr(model, "task", None) or cfg.get("default_scope")) not in ("detection", "mmdet"):
+        raise UserError("--format: only detectors find objects; leave it out")
     options |= dict(every=args.every, track=args.track, keep_frames=bool(args.json))
     done, failed = predict_pictures(model, images, args.out_dir, args.score_thr, **options)
     if args.json:

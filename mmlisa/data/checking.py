@@ -33,6 +33,7 @@ class Checked:
     size: int = 0  # samples
     problems: list[str] = field(default_factory=list)
     unread: list[str] = field(default_factory=list)  # sentences on what was not looked at
+    counts: Counter[str] = field(default_factory=Counter)  # objects, or images of a classification, of each class
     images: dict[str, Facts | None] = field(default_factory=dict)  # by path; None for videos and damaged images
 
 
@@ -75,7 +76,9 @@ def _check_dataset(config: Mapping[str, Any], checked: Checked) -> None:
     if config["type"] in _COCO:  # ours reports the annotations that mmdet drops
         changes["type"] = "mmlisa.CocoDataset"
     source = _build({**config, **changes})
-    number, unread = len(source.metainfo.get("classes") or ()), Counter()
+    names = list(source.metainfo.get("classes") or ())
+    number, unread = len(names), Counter()
+    checked.counts.update(dict.fromkeys(names, 0))
     checked.problems += [f"{source.ann_file}: {problem}" for problem in getattr(source, "problems", ())]
     for index in tqdm(range(len(source)), "images", leave=False, disable=None):
         info = source.get_data_info(index)
@@ -84,6 +87,8 @@ def _check_dataset(config: Mapping[str, Any], checked: Checked) -> None:
         if wrong := [each for each in labels if number and not 0 <= each < number]:
             where = path or f"sample {index}"
             checked.problems.append(f"{where}: it has the label {wrong[0]}, but there are {number} classes")
+        labels += [each.get("bbox_label", -1) for each in info.get("instances", ()) if not each.get("ignore_flag")]
+        checked.counts.update(str(names[each]) for each in labels if 0 <= each < number)
         if path:
             checked.images[path] = None
         if not path or "num_frames" in info:  # CIFAR and MNIST hold the images themselves, and a video has many

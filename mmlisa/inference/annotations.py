@@ -1,6 +1,7 @@
 """Predictions of detectors as annotations for tools: CVAT (COCO), LabelMe and YOLO, from the entries of ``predict_pictures``.
 
-Masks become polygons, which these tools edit; what a mask is too small for stays a box.
+Masks become polygons, which these tools edit: the outer outlines, without holes. An object whose mask is too small for a polygon
+is written as a box.
 """
 
 import json
@@ -9,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import cv2
 import numpy as np
 
 from mmlisa.errors import UserError
@@ -39,16 +41,23 @@ def _polygons(instance: Entry) -> list[np.ndarray]:
     """Return the outlines ``[n, 2]`` of an object's mask, in pixels; none for a box."""
     if "segmentation" not in instance:
         return []
-    import supervision as sv
     from pycocotools.mask import decode
 
-    return [outline for outline in sv.mask_to_polygons(decode(instance["segmentation"])) if len(outline) > 2]
+    found, _ = cv2.findContours(decode(instance["segmentation"]), cv2.RETR_EXTERNAL, cv2.CHAIN_APPROX_SIMPLE)
+    return [outline[:, 0] for outline in found if len(outline) > 2]
+
+
+def _relative_paths(entries: Sequence[Entry]) -> list[Path]:
+    """Return the images' paths relative to the folder that holds them all, so that no two are alike."""
+    paths = [Path(entry["source"]).absolute() for entry in entries]
+    root = os.path.commonpath([path.parent for path in paths]) if paths else ""
+    return [path.relative_to(root) for path in paths]
 
 
 def _write_coco(entries: Sequence[Entry], names: Sequence[str], folder: Path) -> Path:
     images, annotations = [], []
-    for image_id, entry in enumerate(entries, 1):
-        images.append(dict(id=image_id, file_name=Path(entry["source"]).name, **_size(entry)))
+    for image_id, (entry, path) in enumerate(zip(entries, _relative_paths(entries), strict=True), 1):
+        images.append(dict(id=image_id, file_name=path.as_posix(), **_size(entry)))
         for instance in entry["instances"]:
             outlines = _polygons(instance)
             annotations.append(
@@ -104,21 +113,22 @@ def _write_labelme(entries: Sequence[Entry], names: Sequence[str], folder: Path)
 def _write_yolo(entries: Sequence[Entry], names: Sequence[str], folder: Path) -> Path:
     import yaml
 
-    (folder / "labels").mkdir(exist_ok=True)
     has_masks = any("segmentation" in instance for entry in entries for instance in entry["instances"])
-    for entry in entries:
+    for entry, path in zip(entries, _relative_paths(entries), strict=True):
         height, width = entry["height"], entry["width"]
         lines = []
         for instance in entry["instances"]:
             outlines = _polygons(instance)
             if has_masks:  # YOLO's files have outlines or boxes; a part beside the largest cannot be written
-                values = max(outlines, key=len) if outlines else _corners(instance["bbox"])
+                values = max(outlines, key=cv2.contourArea) if outlines else _corners(instance["bbox"])
                 values = values / (width, height)
             else:
                 x, y, w, h = instance["bbox"]
                 values = np.array([(x + w / 2) / width, (y + h / 2) / height, w / width, h / height])
             lines.append(" ".join([str(instance["category_id"]), *(f"{value:.6f}" for value in np.ravel(values))]))
-        (folder / "labels" / f"{Path(entry['source']).stem}.txt").write_text("".join(f"{line}\n" for line in lines))
+        target = folder / "labels" / path.with_suffix(".txt")
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_text("".join(f"{line}\n" for line in lines))
     target = folder / "data.yaml"
     target.write_text(yaml.safe_dump(dict(names=dict(enumerate(names)))))
     return target

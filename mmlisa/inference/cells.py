@@ -36,6 +36,8 @@ def use_cells(predictor: Predictor, image: Any) -> str:
             seconds[each] = min(seconds[each], time)
     ratio = seconds[model] / seconds[swapped]
     predictor.model = swapped if ratio > 1 else model
+    if features[model].ndim != 4:
+        raise UserError("--attention cells: the backbone returns no map to compare; leave it out for a classifier")
     agreed = agreement(features[swapped], features[model])
     height, width = features[model].shape[2:]
     used = "cells are used" if ratio > 1 else "softmax attention stays"

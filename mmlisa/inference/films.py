@@ -1,8 +1,10 @@
 """Predictions on films and cameras: each frame is drawn and written as it comes, with supervision's video tools."""
 
+import re
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
+from time import perf_counter
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -28,6 +30,11 @@ def is_film(source: str | Path) -> bool:
     return not Path(name).exists() and (name.isdecimal() or "://" in name)
 
 
+def public_name(source: str | Path) -> str:
+    """Return a source without the name and the password in an address."""
+    return re.sub(r"//[^/@]*@", "//", str(source))
+
+
 class Film(NamedTuple):
     """An opened film."""
 
@@ -37,7 +44,7 @@ class Film(NamedTuple):
 
 
 def open_film(source: str, every: int = 1) -> Film:
-    """Open a film, a camera by its number, or a stream by its address, and take every this many-th frame.
+    """Open a film, a camera by its number, or a stream by its address, and take every Nth frame.
 
     Raises:
         InputError: it cannot be opened.
@@ -48,21 +55,30 @@ def open_film(source: str, every: int = 1) -> Film:
     try:
         info = sv.VideoInfo.from_video_path(place)
     except Exception as error:  # supervision raises this class
-        raise InputError(f"film {source!r} cannot be opened: it is missing, damaged or in use") from error
+        raise InputError(f"film {public_name(source)!r} cannot be opened: it is missing, damaged or in use") from error
     frames = (frame[..., ::-1] for frame in sv.get_video_frames_generator(place, stride=every))
     total = info.total_frames or 0
-    return Film(frames, (info.fps or _RATE) / every, -(-total // every) if total > 0 else None)
+    return Film(frames, (info.fps if info.fps > 0 else _RATE) / every, -(-total // every) if total > 0 else None)
 
 
 class Tracker:
-    """Numbers objects over the frames of a film, with ByteTrack (Zhang et al.) of the package trackers."""
+    """Numbers objects over the frames of a film, with ByteTrack (Zhang et al.) of the package trackers.
 
-    def __init__(self, rate: float) -> None:
+    Args:
+        rate: frames a second.
+        threshold: lowest score of an object that is followed.
+
+    Raises:
+        UserError: the package is missing.
+    """
+
+    def __init__(self, rate: float, threshold: float) -> None:
         if not find_spec("trackers"):
             raise UserError("--track needs the package trackers, which is not installed: pip install 'mmlisa[track]'")
         from trackers import ByteTrackTracker
 
-        self.tracker = ByteTrackTracker(frame_rate=rate)
+        thresholds = dict(track_activation_threshold=threshold, high_conf_det_threshold=threshold)
+        self.tracker = ByteTrackTracker(frame_rate=rate, **thresholds)
 
     def number(self, found: Prediction) -> Prediction:
         """Set ``ids`` of a detector's prediction; -1 for an object that is not followed (yet)."""
@@ -95,7 +111,7 @@ def predict_film(
         source: see :func:`open_film`.
         target: an ``.mp4`` file.
         classes: names and colours.
-        every: take every this many-th frame.
+        every: take every Nth frame.
         track: number the objects of a detector.
         **options: more for ``predict``.
 
@@ -106,10 +122,11 @@ def predict_film(
     import supervision as sv
 
     film = open_film(source, every)
-    tracker = Tracker(film.rate) if track else None
-    sink = None
+    tracker = Tracker(film.rate, score_threshold) if track else None
+    sink, begin = None, perf_counter()
+    bar = tqdm(film.frames, public_name(source), film.length, unit="frame", leave=False, disable=None)
     try:
-        for index, frame in enumerate(tqdm(film.frames, str(source), film.length, unit="frame", leave=False)):
+        for index, frame in enumerate(bar):
             found = model.predict(np.ascontiguousarray(frame), score_threshold, **options)
             if tracker and found.boxes is None:
                 raise UserError("--track: only detectors find objects; leave it out")
@@ -121,9 +138,9 @@ def predict_film(
                 height, width = drawing.shape[:2]
                 sink = sv.VideoSink(str(target), sv.VideoInfo(width, height, film.rate)).__enter__()
             sink.write_frame(np.ascontiguousarray(drawing[..., ::-1]))
-            yield index / film.rate, found
+            yield index / film.rate if film.length else perf_counter() - begin, found
     finally:
         if sink is not None:
             sink.__exit__(None, None, None)
     if sink is None:
-        raise InputError(f"film {source!r} has no frame that can be read")
+        raise InputError(f"film {public_name(source)!r} has no frame that can be read")

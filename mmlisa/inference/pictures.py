@@ -16,7 +16,7 @@ from tqdm import tqdm
 from mmlisa import runtime
 from mmlisa.classes import Classes
 from mmlisa.errors import UserError
-from mmlisa.inference.films import VIDEO_SUFFIXES, is_film, predict_film
+from mmlisa.inference.films import VIDEO_SUFFIXES, is_film, predict_film, public_name
 from mmlisa.inference.predictor import Predictor, fill_sample
 from mmlisa.runtime import IMAGE_SUFFIXES, Prediction
 from mmlisa.visualization.overlays import contact_sheet, draw_prediction, free_path
@@ -122,10 +122,10 @@ def predict_pictures(
         except UserError:
             raise
         except (ValueError, OSError, cv2.error) as error:  # errors of files; those of models and memory are raised
-            failed.append(f"{source} cannot be processed: {type(error).__name__}: {error}")
+            failed.append(f"{public_name(source)} cannot be processed: {type(error).__name__}: {error}")
         else:
-            tqdm.write(f"{source} -> {target}: {line}")
-            done.append({"source": str(source), "picture": str(target), **data})
+            tqdm.write(f"{public_name(source)} -> {target}: {line}")
+            done.append({"source": public_name(source), "picture": str(target), **data})
     return done, failed
 
 
@@ -172,7 +172,8 @@ def _stem(source: str | Path) -> str:
     """Return the stem of a file, or a name for a camera or a stream."""
     if Path(source).exists():
         return Path(source).stem
-    return re.sub(r"\W+", "_", f"camera_{source}" if str(source).isdecimal() else str(source)).strip("_")
+    name = f"camera_{source}" if str(source).isdecimal() else public_name(source)
+    return re.sub(r"\W+", "_", name).strip("_")
 
 
 def find_inputs(names: Sequence[str], are_videos: bool = False) -> list[Path | str]:

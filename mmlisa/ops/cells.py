@@ -221,9 +221,9 @@ def _reference(query: Tensor, key: Tensor, value: Tensor, grid: Sequence[int], w
     height, width = grid
     prefix = query.shape[2] - height * width
     scale = query.shape[3] ** -0.5
-    row = torch.arange(height).repeat_interleave(width)
-    column = torch.arange(width).repeat(height)
-    is_near = torch.zeros(height * width, height * width, dtype=torch.bool)
+    row = torch.arange(height, device=query.device).repeat_interleave(width)
+    column = torch.arange(width, device=query.device).repeat(height)
+    is_near = row.new_zeros(height * width, height * width, dtype=torch.bool)
     if window:
         own = _areas(row, height, window, cells) * width + _areas(column, width, window, cells)
         is_near = own[:, None] == own
@@ -232,8 +232,9 @@ def _reference(query: Tensor, key: Tensor, value: Tensor, grid: Sequence[int], w
         allowed = F.pad(is_near, (prefix, 0, prefix, 0), value=True)
         return (query @ key.mT * scale).masked_fill(~allowed, -torch.inf).softmax(3) @ value
     # The cell of a token, by the edges: cell c begins at floor(c size / cells).
-    cell_row = (row[:, None] >= torch.arange(1, cells) * height // cells).sum(1)
-    cell_column = (column[:, None] >= torch.arange(1, cells) * width // cells).sum(1)
+    part = torch.arange(1, cells, device=row.device)
+    cell_row = (row[:, None] >= part * height // cells).sum(1)
+    cell_column = (column[:, None] >= part * width // cells).sum(1)
     cell = cell_row * cells + cell_column
     own_query, own_key, own_value = (t[:, :, prefix:] for t in (query, key, value))
     scores = (own_key @ own_query.mean(2)[..., None])[..., 0] * scale  # of the mean query
@@ -260,4 +261,4 @@ def _areas(token: Tensor, size: int, window: int, cells: int) -> Tensor:
     if not cells:
         return token // window
     count = divide_up(size, window)
-    return (token[:, None] >= torch.arange(1, count) * size // count).sum(1)
+    return (token[:, None] >= torch.arange(1, count, device=token.device) * size // count).sum(1)

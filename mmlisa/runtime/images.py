@@ -40,13 +40,16 @@ def read_image(image: Any) -> np.ndarray:
     if isinstance(image, np.ndarray):
         return _checked(image, "an array must be uint8 [H, W, 3] (RGB)")
     if hasattr(image, "permute"):  # a tensor of PyTorch, which need not be installed
-        values = image.detach().cpu().numpy()
-        if values.ndim != 3 or values.shape[0] != 3:
-            raise InputError(f"image has shape {values.shape}; a tensor must be uint8 [3, H, W] (RGB)")
-        return _checked(values.transpose(1, 2, 0), "a tensor must be uint8 [3, H, W] (RGB)")
+        if str(image.dtype) != "torch.uint8" or image.ndim != 3 or image.shape[0] != 3:
+            shape = list(image.shape)
+            raise InputError(f"image is {image.dtype} of shape {shape}; a tensor must be uint8 [3, H, W] (RGB)")
+        return _checked(image.detach().cpu().numpy().transpose(1, 2, 0), "it must have pixels")
     name = repr(str(image)) if isinstance(image, str | Path) else f"of type {type(image).__name__}"
     content = np.frombuffer(_read_content(image), np.uint8)
-    picture = cv2.imdecode(content, cv2.IMREAD_COLOR) if content.size else None
+    try:
+        picture = cv2.imdecode(content, cv2.IMREAD_COLOR) if content.size else None
+    except cv2.error:  # more pixels than OpenCV allows
+        picture = None
     if picture is None:
         raise InputError(f"image {name} cannot be read: it is missing, damaged or not an image")
     return np.ascontiguousarray(picture[..., ::-1])
@@ -55,7 +58,11 @@ def read_image(image: Any) -> np.ndarray:
 def _from_pillow(image: Image.Image) -> np.ndarray:
     if image.mode in ("I", "F"):
         raise InputError(f"image has Pillow's mode {image.mode!r}; convert its values to 8 bits")
-    image = ImageOps.exif_transpose(image)
+    try:
+        image = ImageOps.exif_transpose(image)
+        image.load()
+    except OSError as error:
+        raise InputError(f"image of type {type(image).__name__} cannot be read: {error}") from error
     if image.mode.startswith("I;16"):  # which Pillow cuts off at 255
         image = Image.fromarray((np.asarray(image) >> 8).astype(np.uint8))
     return _checked(np.asarray(image.convert("RGB")), "it must have pixels")
@@ -74,7 +81,7 @@ def _read_content(image: Any) -> bytes:
     if hasattr(image, "read"):
         content = image.read()
         if not isinstance(content, bytes):
-            raise InputError("image is a file that was opened as text; open it with mode 'rb'")
+            raise InputError(f"image.read() returns a {type(content).__name__}; open it with 'rb', or pass its bytes")
         return content
     if not isinstance(image, str | Path):
         kinds = "a path, bytes, an open file, a Pillow image, an array [H, W, 3] or a tensor [3, H, W]"
@@ -85,7 +92,7 @@ def _read_content(image: Any) -> bytes:
 
 
 def check_address(image: str | Path) -> None:
-    """Refuse an address: whoever names it would choose which server is asked."""
+    """Refuse an address, by which a caller could make this machine ask any server."""
     if "://" in str(image):
         raise InputError(f"image {str(image)!r} is an address; download it, and pass its bytes")
 

@@ -20,8 +20,8 @@ _WEIGHTS = {
     "dinov2-s": "timm:vit_small_patch14_dinov2.lvd142m",
     "dinov3-s": "timm:vit_small_patch16_dinov3.lvd1689m",
 }
-# Options of a backbone in its own training: the student has none of its weights frozen, and nothing is dropped.
-_NOT_TAKEN = ("init_cfg", "frozen_stages", "drop_path_rate", "norm_eval")
+# Options of a backbone in its own training, and of a classifier's: the maps are compared.
+_NOT_TAKEN = ("init_cfg", "frozen_stages", "drop_path_rate", "norm_eval", "out_type")
 
 
 def adaptation_config(
@@ -42,7 +42,7 @@ def adaptation_config(
         attention: config of the student's operator.
         weights: the teacher's; by default the published ones of a name, or those that the config starts from.
         size: side of the crops in pixels.
-        iters: length of the training that is planned; the log has about forty lines, at least one of 25 iterations.
+        iters: length of the training that is planned; the log has a line for each 25 iterations, or forty lines.
 
     Raises:
         UserError: the config has no backbone, or states no weights.
@@ -76,4 +76,6 @@ def _normalisation(given: Config) -> dict[str, Any]:
     """Return mean, standard deviation and order of the channels of a detector's, segmentor's or classifier's config."""
     preprocessor = given.model.get("data_preprocessor") or given.get("data_preprocessor") or {}
     found = {key: preprocessor[key] for key in ("mean", "std") if key in preprocessor}
-    return found | {"to_rgb": bool(preprocessor.get("bgr_to_rgb") or preprocessor.get("to_rgb"))}
+    if preprocessor:
+        found["to_rgb"] = bool(preprocessor.get("bgr_to_rgb") or preprocessor.get("to_rgb"))
+    return found

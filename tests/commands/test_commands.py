@@ -1,6 +1,7 @@
 """Every command once, in this process, on a few small demo images."""
 
 import json
+import re
 from pathlib import Path
 
 import cv2
@@ -155,7 +156,12 @@ def test_exports_that_are_refused(words, mmlisa, tmp_path):
 @pytest.mark.parametrize("kind", ["mask_rcnn", "classifier"])
 def test_check_data_counts_and_draws(kind, demo, mmlisa, tmp_path, capsys):
     assert mmlisa("check-data", CONFIGS[kind], "--draw", "3", "--out-dir", "drawn", *data(demo)) == 0
-    assert capsys.readouterr().out.count(" samples\n") == 2
+    printed = capsys.readouterr().out
+    assert printed.count(" samples\n") == 2
+    if kind == "mask_rcnn":
+        annotations = json.loads((demo / "annotations" / "instances_train.json").read_text())["annotations"]
+        count = sum(each["category_id"] == 1 and not each["iscrowd"] for each in annotations)
+        assert re.search(rf"^train: .*\bcat {count}\b", printed, re.MULTILINE)
     for split in ("train", "val"):
         sheet = cv2.imread(str(tmp_path / "drawn" / f"{split}.png"))
         assert sheet.shape[1] == 720

@@ -18,8 +18,8 @@ from torch import Tensor, nn
 
 from mmlisa.datasets.demo import CLASSES, make_scenes
 from mmlisa.models.backbones import DINOv2
-from research.benchmark import describe_commit
-from research.takeover import _MEAN, _STD, BLOCKS, WithClassToken, build_networks, build_parser
+from research.benchmark import describe_commit, describe_processor
+from research.takeover import BLOCKS, MEAN, STD, WithClassToken, build_networks, build_parser
 
 SPLITS = {"train": 80, "val": 40}
 STEPS, BATCH, RATE = 600, 8, 2e-3
@@ -30,7 +30,7 @@ def read_scenes(split: str, count: int, side: int) -> tuple[list[Tensor], Tensor
     images, maps = [], []
     for scene in make_scenes(split, count, side=side):
         values = cv2.resize(scene.image, (side, side), interpolation=cv2.INTER_AREA) / np.float32(255)
-        images.append(torch.from_numpy((values - _MEAN) / _STD).float().permute(2, 0, 1)[None])
+        images.append(torch.from_numpy((values - MEAN) / STD).float().permute(2, 0, 1)[None])
         maps.append(cv2.resize(scene.class_map, (side, side), interpolation=cv2.INTER_NEAREST))
     return images, torch.from_numpy(np.stack(maps)).long()
 
@@ -91,7 +91,18 @@ def main() -> None:
         rows.append(dict(side=args.side, name=name, miou=found))
         print(f"{args.side} {name}: {mean(found):.3f} ({min(found):.3f} to {max(found):.3f})", flush=True)
         if args.out:
-            args.out.write_text(json.dumps(dict(commit=describe_commit(), rows=rows), indent=1) + "\n")
+            machine = f"{describe_processor()}, PyTorch {torch.__version__}"
+            content = dict(commit=describe_commit(), machine=machine, rows=rows)
+            args.out.write_text(json.dumps(content, indent=1) + "\n")
+
+
+def to_markdown(rows: Sequence[dict[str, Any]]) -> str:
+    """Return the table of the rows."""
+    lines = ["| pixels | attention | mIoU, three heads (range) |", "|---|---|---|"]
+    for row in rows:
+        values = f"{mean(row['miou']):.3f} ({min(row['miou']):.3f} to {max(row['miou']):.3f})"
+        lines.append(f"| {row['side']} | {row['name']} | {values} |")
+    return "\n".join(lines) + "\n"
 
 
 if __name__ == "__main__":

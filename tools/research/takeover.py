@@ -35,7 +35,7 @@ ATTENTIONS: dict[str, dict[str, Any]] = {
     "cells 24 alone": dict(type="CellAttention", window=0),
     "windows of 16 alone": dict(type="CellAttention", cells=0),
 }
-_MEAN, _STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
 
 class WithClassToken(nn.Module):
@@ -59,7 +59,7 @@ def read_square(path: Path, side: int) -> Tensor:
     left, top = (picture.width - edge) // 2, (picture.height - edge) // 2
     picture = picture.crop((left, top, left + edge, top + edge))
     values = np.asarray(picture.resize((side + 1, side + 1), Image.Resampling.BICUBIC), np.float32) / 255
-    return torch.from_numpy((values - _MEAN) / _STD).float().permute(2, 0, 1)[None]
+    return torch.from_numpy((values - MEAN) / STD).float().permute(2, 0, 1)[None]
 
 
 def compare(output: Sequence[Tensor], expected: Sequence[Tensor]) -> list[float]:

@@ -106,10 +106,18 @@ def to_markdown(rows: Sequence[dict[str, Any]]) -> str:
         cells = []
         for size in sizes:
             values = [[row[key] for row in own if row["images"] == size] for key in ("bbox_mAP_50", "segm_mAP_50")]
-            texts = [f"{mean(v):.3f} ({min(v):.3f} to {max(v):.3f})" if v else "" for v in values]
+            texts = [_text(each) for each in values]
             cells.append(" / ".join(texts))
         lines.append(f"| {name} | {round(mean(row['steps'] for row in own))} | {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
+
+
+def _text(values: Sequence[float]) -> str:
+    """Return the mean of some runs, and their range if there are several."""
+    if not values:
+        return "-"
+    spread = f" ({min(values):.3f} to {max(values):.3f})" if len(values) > 1 else ""
+    return f"{mean(values):.3f}{spread}"
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ class CellAttention(HeadedAttention):
     same. Prefix tokens attend to all tokens, and all tokens to them.
 
     Args:
-        window: side of a window in tokens; the map is padded to whole windows.
+        window: largest side of a window in tokens; the map has as few as possible, of equal size. 0: cells alone.
         cells: number of cells a side. 0: attention within windows, ViTDet's, and to the prefix tokens.
     """
 
