@@ -5,6 +5,7 @@ import ast
 from pathlib import Path
 
 from mmlisa import cli
+from mmlisa.errors import UserError
 
 MODELS = ("dinov2-s", "dinov3-s")
 
@@ -14,7 +15,7 @@ def parser() -> argparse.ArgumentParser:
     add = arguments.add_argument
     text = f"the teacher: {' or '.join(MODELS)}, or a config with a backbone of softmax attention"
     add("model", type=model, metavar="MODEL", help=text)
-    add("images", type=folder, metavar="IMAGES", help="folder of images, searched with all folders below")
+    add("images", type=cli.existing_path, metavar="IMAGES", help="folder of images, searched with all folders below")
     text = "the student's operator: LinearAngularAttention, or with options dict(type='FocusedLinearAttention', …)"
     add("--attention", type=attention, required=True, metavar="TYPE", help=text)
     text = "of the teacher: timm:NAME, a file of published weights, or a checkpoint (default: those that the model starts from)"
@@ -28,13 +29,6 @@ def parser() -> argparse.ArgumentParser:
     add("--resume", action="store_true", help="continue from the newest checkpoint of the work dir")
     cli.add_shared(arguments, "--launcher", "--local_rank --local-rank")
     return arguments
-
-
-def folder(text: str) -> str:
-    """Parse the name of a folder."""
-    if not Path(cli.existing_path(text)).is_dir():
-        raise argparse.ArgumentTypeError(f"'{text}' is not a folder")
-    return text
 
 
 def model(text: str) -> str:
@@ -62,6 +56,8 @@ def main(args: argparse.Namespace) -> None:
     from mmlisa.commands.train import start
     from mmlisa.training.adapting import adaptation_config
 
+    if not Path(args.images).is_dir():
+        raise UserError(f"IMAGES: '{args.images}' is not a folder")
     options = {name: getattr(args, name) for name in ("weights", "size", "iters", "work_dir")}
     cfg = adaptation_config(args.model, args.images, args.attention, **options)
     cfg.launcher = args.launcher
