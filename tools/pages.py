@@ -112,11 +112,14 @@ def takeover() -> str:
 
 
 def linear_head() -> str:
-    """Return the table of ``tools/research/linear_head.py``."""
+    """Return the tables of ``tools/research/linear_head.py``, at two sizes."""
     from research.linear_head import to_markdown
 
-    result = _read("linear_head.json")
-    return f"{to_markdown(result['rows'])}\n`tools/research/linear_head.py`: {measured.describe(result)}.\n"
+    tables = []
+    for name in ("linear_head_224", "linear_head"):
+        result = _read(f"{name}.json")
+        tables.append(f"{to_markdown(result['rows'])}\n`tools/research/linear_head.py`: {measured.describe(result)}.\n")
+    return "\n".join(tables)
 
 
 def worth() -> str:
