@@ -159,8 +159,7 @@ def main() -> None:
         large = [file for file in files if min(Image.open(file).size) >= side]
         rows += measure(networks, large[: args.most], side, dtype)
         if args.out:
-            threads = f"{args.threads} thread{'s' if args.threads > 1 else ''}"
-            machine = f"{describe_processor()}, {threads}, PyTorch {torch.__version__}, {args.dtype}"
+            machine = f"{describe_processor()}, PyTorch {torch.__version__}, {args.dtype}"
             content = dict(machine=machine, commit=describe_commit(), rows=rows)
             args.out.write_text(json.dumps(content, indent=1) + "\n")
         print(to_markdown([row for row in rows if row["side"] == side]), flush=True)
