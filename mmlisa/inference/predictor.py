@@ -110,7 +110,7 @@ class Predictor:
         threshold = 0.3 if score_threshold is None else score_threshold
         if isinstance(image, list | tuple):
             return list(self._predict_all(image, threshold, batch))
-        if isinstance(image, Iterator):
+        if isinstance(image, Iterator) and not hasattr(image, "read"):  # an open file is an iterator of lines
             return self._predict_all(image, threshold, batch)
         return next(self._predict_all([image], threshold, 1))
 

@@ -104,7 +104,7 @@ class Model:
         overlap = self.metadata.get("overlap", 0.2) if overlap is None else overlap
         if isinstance(image, list | tuple):
             return list(self._predict_all(image, threshold, batch, tile, overlap))
-        if isinstance(image, Iterator):
+        if isinstance(image, Iterator) and not hasattr(image, "read"):  # an open file is an iterator of lines
             return self._predict_all(image, threshold, batch, tile, overlap)
         return next(self._predict_all([image], threshold, 1, tile, overlap))
 

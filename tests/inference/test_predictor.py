@@ -42,6 +42,11 @@ def test_lists_and_iterators(model, noise):
             np.testing.assert_allclose(one.boxes[0], other.boxes[0], atol=1e-2)
 
 
+def test_an_open_file_is_one_image(model, noise):
+    with open(noise, "rb") as file:
+        assert len(model.predict(file, 0.0).boxes) == len(model.predict(noise, 0.0).boxes)
+
+
 @pytest.mark.parametrize("content", [None, b"", b"no image"])
 def test_a_file_that_is_no_image_is_named(model, tmp_path, content):
     if content is not None:

@@ -6,6 +6,7 @@ import sys
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 from helpers.exported import BOX, MASK, detector
 from mmlisa import runtime
@@ -72,6 +73,12 @@ def test_an_iterator_is_read_as_its_predictions_are(classifier):
     assert float(next(found).probabilities[0]) == 1
     assert len(read) == 3  # the third begins the next batch
     assert len(list(found)) == 4
+
+
+def test_an_open_file_is_one_image(classifier, tmp_path):
+    Image.fromarray(PICTURES[2]).save(tmp_path / "a.png")
+    with open(tmp_path / "a.png", "rb") as file:
+        assert float(classifier.predict(file).probabilities[0]) == 3
 
 
 def test_a_file_of_one_image_takes_them_singly(tmp_path):
