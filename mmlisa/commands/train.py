@@ -79,6 +79,8 @@ def start(cfg: Any, args: argparse.Namespace, *, may_differ: Sequence[str] = (),
 
 def report(runner: Any) -> None:
     """Print where a finished training wrote its results, and the next commands, with the config that MMEngine wrote."""
+    from mmlisa.training.config import type_name
+
     folder, info = f"{os.getcwd()}/", runner.message_hub.runtime_info
     checkpoint = (info.get("best_ckpt") or info.get("last_ckpt") or "").removeprefix(folder)
     print(f"\nTrained for {runner.iter} iterations.\n  log         {runner.log_dir.removeprefix(folder)}/")
@@ -86,7 +88,7 @@ def report(runner: Any) -> None:
         return
     score = f" (best: {info['best_score']:.4g})" if "best_ckpt" in info else ""
     print(f"  checkpoint  {checkpoint}{score}\nNext:")
-    if runner.cfg.get("test_dataloader") is None:  # of mmlisa.Adaptation, which makes a backbone
+    if type_name(runner.cfg.model) == "Adaptation":  # a backbone, which is not tested
         name = runner.cfg.model.backbone.attention.type
         print(f"  mmlisa train CONFIG --pretrained {checkpoint}, where model.backbone.attention=dict(type='{name}', …)")
         return

@@ -3,14 +3,17 @@
 import json
 import re
 from pathlib import Path
+from types import SimpleNamespace
 
 import cv2
 import pytest
 import torch
+from mmengine.config import Config
 
 from mmlisa import cli, config_path
 from mmlisa import export as exporting
 from mmlisa.checkpoints import load_weights
+from mmlisa.commands import train
 from mmlisa.datasets.demo import make_demo
 from mmlisa.inference.load import DEMO, DEMO_CONFIG, load
 from mmlisa.models.backbones import DINOv2
@@ -207,6 +210,14 @@ def test_adapt(demo, mmlisa, tmp_path, capsys):
         torch.testing.assert_close(value, trained[f"backbone.{name}"])
     assert mmlisa(*words, "--attention", "dict(kernel_size=3)") == 2
     assert "--attention" in capsys.readouterr().err
+
+
+def test_a_training_without_a_test_ends_with_its_report(tmp_path, capsys):
+    model = dict(type="MaskRCNN", backbone=dict(type="ResNet"))
+    cfg = Config(dict(model=model, train_dataloader=dict()), cfg_text="model = …", filename="own.py")
+    info = SimpleNamespace(runtime_info=dict(last_ckpt=str(tmp_path / "iter_2.pth")))
+    train.report(SimpleNamespace(cfg=cfg, message_hub=info, iter=2, log_dir="log", work_dir=str(tmp_path)))
+    assert f"mmlisa infer {tmp_path / 'own.py'} {tmp_path / 'iter_2.pth'}" in capsys.readouterr().out
 
 
 def test_visualize(demo, mmlisa, tmp_path):
