@@ -23,7 +23,7 @@ COMMANDS = {
     "demo": "Find objects in sample images with the trained model that ships with mmlisa",
     "train": "Train a detector, segmentor or classifier",
     "test": "Evaluate a checkpoint or an exported file (mAP, mIoU, top-1)",
-    "infer": "Draw a model's predictions on images",
+    "infer": "Draw a model's predictions on images and films",
     "export": "Export a model with its results to ONNX",
     "fit": "Train a model on a folder of your images",
     "adapt": "Teach a backbone with another attention its own features, from images without labels",
@@ -173,9 +173,10 @@ def run(main: Callable[[argparse.Namespace], None], args: argparse.Namespace) ->
     except Exception as error:
         runtime = sys.modules.get("mmlisa.runtime")  # imports nothing of mmlisa, so that products can copy it
         ours = (UserError, runtime.InputError) if runtime else (UserError,)
-        if args.debug or not isinstance(error, (*ours, OSError, FloatingPointError, ImportError)):
+        missing = _missing_package(error)
+        if args.debug or not (missing or isinstance(error, (*ours, OSError, FloatingPointError))):
             raise
-        print(f"error: {_name_extra(error)}", file=sys.stderr)
+        print(f"error: {missing or error}", file=sys.stderr)
         failed = isinstance(error, FloatingPointError | ChildProcessError) or getattr(error, "errno", 0) == errno.ENOSPC
         sys.exit(1 if failed else 2)
 
@@ -190,10 +191,14 @@ _EXTRAS = {
 }
 
 
-def _name_extra(error: BaseException) -> str:
-    """Return the text of an error; that of a missing package with what to install."""
-    missing = (getattr(error, "name", None) or "").partition(".")[0]
+def _missing_package(error: BaseException) -> str:
+    """Return what to install for a package that is not there; empty for other errors, and for names that a module lacks."""
+    if not isinstance(error, ImportError):
+        return ""
+    if error.name is None:  # raised by a library, with its own advice
+        return str(error)
+    name = error.name.partition(".")[0]
     for extra, packages in _EXTRAS.items():
-        if isinstance(error, ModuleNotFoundError) and missing in packages:
-            return f"the package {missing} is not installed: pip install 'mmlisa[{extra}]'"
-    return str(error)
+        if isinstance(error, ModuleNotFoundError) and name in packages:
+            return f"the package {name} is not installed: pip install 'mmlisa[{extra}]'"
+    return ""

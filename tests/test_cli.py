@@ -86,6 +86,12 @@ def _run(error: BaseException, **options) -> None:
         (UserError("a mistake"), 2, "error: a mistake\n"),
         (InputError("a mistake"), 2, "error: a mistake\n"),
         (FloatingPointError("not finite"), 1, "error: not finite\n"),
+        (
+            ModuleNotFoundError("No module named 'jinja2'", name="jinja2"),
+            2,
+            "error: the package jinja2 is not installed: pip install 'mmlisa[fit]'\n",
+        ),
+        (ImportError('Please run "pip install tensorboard"'), 2, 'error: Please run "pip install tensorboard"\n'),
         (KeyboardInterrupt(), 130, ""),
     ],
 )
@@ -97,6 +103,7 @@ def test_exit_statuses(capsys, error, status, message):
 
 
 def test_errors_of_libraries_and_bugs_keep_their_traceback_and_with_debug_all():
-    for error, options in ((ValueError(), {}), (UserError(), dict(debug=True))):
+    bug = ImportError("cannot import name 'a' from 'mmlisa'", name="mmlisa")
+    for error, options in ((ValueError(), {}), (bug, {}), (UserError(), dict(debug=True))):
         with pytest.raises(type(error)):
             _run(error, **options)
