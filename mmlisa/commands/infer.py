@@ -51,18 +51,22 @@ def source(text: str) -> str:
     return text if text.isdecimal() or "://" in text else cli.existing_path(text)
 
 
+def check_options(args: argparse.Namespace, is_detector: bool, films: Sequence[Path | str]) -> None:
+    """Refuse options that the model or the inputs cannot serve, before the first prediction."""
+    if not is_detector and (args.format or args.track):
+        raise UserError("--format and --track: only detectors find objects; leave them out")
+    if films and (args.format or args.attention):
+        raise UserError(f"--format and --attention: {films[0]} is a film; leave it out")
+    if not films and (args.track or args.every > 1):
+        raise UserError("--track and --every: none of the inputs is a film; leave them out")
+
+
 def main(args: argparse.Namespace) -> None:
     config, checkpoint, images = sort_files(args.files)
     if config is None and (args.cfg_options or args.device == "cuda" or args.amp or args.attention):
         raise UserError(
             "--device, --amp, --attention and --cfg-options: an exported file has no config and runs on the CPU; leave them out"
         )
-    from mmlisa.inference.films import is_film
-
-    if films := [image for image in images if is_film(image)]:
-        refused = {"--format": args.format, "--attention": args.attention}
-        if given := [name for name, value in refused.items() if value]:
-            raise UserError(f"{given[0]}: {films[0]} is a film; leave it out")
     from mmlisa.training.config import import_quietly, load_config, parse_options
 
     cfg = load_config(config, options=parse_options(args.cfg_options)) if config else None
@@ -71,6 +75,7 @@ def main(args: argparse.Namespace) -> None:
     from mmlisa import runtime
     from mmlisa.checkpoints import use_safe_loader
     from mmlisa.inference.faster import use_half
+    from mmlisa.inference.films import is_film
     from mmlisa.inference.pictures import find_inputs, predict_pictures
     from mmlisa.inference.predictor import Predictor
     from mmlisa.inference.tiled import tile_config
@@ -84,15 +89,16 @@ def main(args: argparse.Namespace) -> None:
         model = Predictor(cfg, checkpoint, device=args.device, may_differ=args.may_differ)
         if args.amp:
             use_half(model.model)
-        if args.attention:
-            from mmlisa.inference.cells import use_cells
+    is_detector = model.task == "detection" if cfg is None else cfg.get("default_scope") == "mmdet"
+    takes_clips = getattr(model, "takes_clips", False)
+    inputs = find_inputs(images, takes_clips)
+    check_options(args, is_detector, [] if takes_clips else [each for each in inputs if is_film(each)])
+    if args.attention:
+        from mmlisa.inference.cells import use_cells
 
-            first = find_inputs(images, model.takes_clips)[0]
-            print(use_cells(model, first if model.takes_clips else runtime.read_image(first)))
-    if args.format and (getattr(model, "task", None) or cfg.get("default_scope")) not in ("detection", "mmdet"):
-        raise UserError("--format: only detectors find objects; leave it out")
+        print(use_cells(model, inputs[0] if takes_clips else runtime.read_image(inputs[0])))
     options |= dict(every=args.every, track=args.track, keep_frames=bool(args.json))
-    done, failed = predict_pictures(model, images, args.out_dir, args.score_thr, **options)
+    done, failed = predict_pictures(model, [*map(str, inputs)], args.out_dir, args.score_thr, **options)
     if args.json:
         args.json.parent.mkdir(parents=True, exist_ok=True)
         args.json.write_text(json.dumps(done, indent=1) + "\n")

@@ -1,5 +1,6 @@
 """Predictions on films and cameras: each frame is drawn and written as it comes, with supervision's video tools."""
 
+import math
 import re
 from collections.abc import Iterator
 from importlib.util import find_spec
@@ -36,11 +37,12 @@ def public_name(source: str | Path) -> str:
 
 
 class Film(NamedTuple):
-    """An opened film."""
+    """An opened film; a camera and a stream have no length."""
 
+    name: str
     frames: Iterator[np.ndarray]  # [H, W, 3], RGB, uint8
-    rate: float  # of the frames that are taken, per second
-    length: int | None  # number of them, as the file says
+    rate: float  # frames a second, counted after `every`
+    length: int | None  # number of frames that the file states, counted after `every`
 
 
 def open_film(source: str, every: int = 1) -> Film:
@@ -57,8 +59,10 @@ def open_film(source: str, every: int = 1) -> Film:
     except Exception as error:  # supervision raises this class
         raise InputError(f"film {public_name(source)!r} cannot be opened: it is missing, damaged or in use") from error
     frames = (frame[..., ::-1] for frame in sv.get_video_frames_generator(place, stride=every))
-    total = info.total_frames or 0
-    return Film(frames, (info.fps if info.fps > 0 else _RATE) / every, -(-total // every) if total > 0 else None)
+    rate = info.fps if info.fps > 0 else _RATE
+    stated = info.total_frames or 0
+    length = math.ceil(stated / every) if stated > 0 else None
+    return Film(public_name(source), frames, rate / every, length)
 
 
 class Tracker:
@@ -81,9 +85,11 @@ class Tracker:
         self.tracker = ByteTrackTracker(frame_rate=rate, **thresholds)
 
     def number(self, found: Prediction) -> Prediction:
-        """Set ``ids`` of a detector's prediction; -1 for an object that is not followed (yet)."""
+        """Set ``ids`` of a detector's prediction; -1 for an object that is not followed (yet). Others are a UserError."""
         import supervision as sv
 
+        if found.boxes is None:
+            raise UserError("--track: only detectors find objects; leave it out")
         places = np.arange(len(found.boxes))
         detections = sv.Detections(found.boxes, confidence=found.scores, class_id=found.labels, data={"place": places})
         followed = self.tracker.update(detections)
@@ -95,12 +101,11 @@ class Tracker:
 
 def predict_film(
     model: Predictor | runtime.Model,
-    source: str,
+    film: Film,
     target: Path,
     classes: Classes,
     score_threshold: float = 0.3,
     *,
-    every: int = 1,
     track: bool = False,
     **options: Any,
 ) -> Iterator[tuple[float, Prediction]]:
@@ -108,28 +113,24 @@ def predict_film(
 
     Args:
         model, score_threshold: see :func:`mmlisa.load` and its ``predict``.
-        source: see :func:`open_film`.
+        film: see :func:`open_film`.
         target: an ``.mp4`` file.
         classes: names and colours.
-        every: take every Nth frame.
         track: number the objects of a detector.
         **options: more for ``predict``.
 
     Raises:
-        InputError: the film cannot be opened, or has no frame.
+        InputError: no frame can be read.
         UserError: ``track`` without the package trackers, or with a model that is not a detector.
     """
     import supervision as sv
 
-    film = open_film(source, every)
     tracker = Tracker(film.rate, score_threshold) if track else None
     sink, begin = None, perf_counter()
-    bar = tqdm(film.frames, public_name(source), film.length, unit="frame", leave=False, disable=None)
+    bar = tqdm(film.frames, film.name, film.length, unit="frame", leave=False, disable=None)
     try:
         for index, frame in enumerate(bar):
             found = model.predict(np.ascontiguousarray(frame), score_threshold, **options)
-            if tracker and found.boxes is None:
-                raise UserError("--track: only detectors find objects; leave it out")
             if tracker:
                 found = tracker.number(found)
             sample = fill_sample(BaseDataElement(), found)
@@ -138,9 +139,10 @@ def predict_film(
                 height, width = drawing.shape[:2]
                 sink = sv.VideoSink(str(target), sv.VideoInfo(width, height, film.rate)).__enter__()
             sink.write_frame(np.ascontiguousarray(drawing[..., ::-1]))
-            yield index / film.rate if film.length else perf_counter() - begin, found
+            second = index / film.rate if film.length else perf_counter() - begin
+            yield second, found
     finally:
         if sink is not None:
             sink.__exit__(None, None, None)
     if sink is None:
-        raise InputError(f"film {public_name(source)!r} has no frame that can be read")
+        raise InputError(f"film {film.name!r} has no frame that can be read")

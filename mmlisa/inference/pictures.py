@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -16,7 +16,7 @@ from tqdm import tqdm
 from mmlisa import runtime
 from mmlisa.classes import Classes
 from mmlisa.errors import UserError
-from mmlisa.inference.films import VIDEO_SUFFIXES, is_film, predict_film, public_name
+from mmlisa.inference.films import VIDEO_SUFFIXES, Film, is_film, open_film, predict_film, public_name
 from mmlisa.inference.predictor import Predictor, fill_sample
 from mmlisa.runtime import IMAGE_SUFFIXES, Prediction
 from mmlisa.visualization.overlays import contact_sheet, draw_prediction, free_path
@@ -89,7 +89,7 @@ def predict_pictures(
             videos.
         out_dir: gets ``<stem>.png`` per image and ``<stem>.mp4`` per film; inputs of one stem are numbered.
         score_threshold: lowest score of a detection.
-        every, track: see :func:`predict_film`.
+        every, track: see :func:`open_film` and :func:`predict_film`.
         keep_frames: return the predictions of each frame of a film.
         **options: more for ``model.predict``, such as ``tile`` of an exported file.
 
@@ -99,7 +99,7 @@ def predict_pictures(
 
     Raises:
         FileNotFoundError: a folder without inputs.
-        UserError: see :func:`predict_film`.
+        UserError: an exported classifier of clips.
     """
     if isinstance(model, runtime.Model) and model.task == "video":
         raise UserError(f"{model.path!r} classifies clips: call run() with an array of shape {model.shape}")
@@ -114,13 +114,12 @@ def predict_pictures(
         target = free_path(out_dir / f"{_stem(source)}{'.mp4' if film else '.png'}", taken)
         try:
             if film:
-                film_options = dict(every=every, track=track, keep_frames=keep_frames, **options)
-                data, line = _predict_film(model, str(source), target, classes, score_threshold, **film_options)
+                opened = open_film(str(source), every)
+                frames = predict_film(model, opened, target, classes, score_threshold, track=track, **options)
+                data, line = _collect(frames, opened, classes, keep_frames)
             else:
                 data = _predict_picture(model, source, target, classes, score_threshold, **options)
                 line = summarise(data)
-        except UserError:
-            raise
         except (ValueError, OSError, cv2.error) as error:  # errors of files; those of models and memory are raised
             failed.append(f"{public_name(source)} cannot be processed: {type(error).__name__}: {error}")
         else:
@@ -142,30 +141,28 @@ def _predict_picture(
     return {**size, **to_data(found, classes)}
 
 
-def _predict_film(
-    model: Predictor | runtime.Model,
-    source: str,
-    target: Path,
-    classes: Classes,
-    threshold: float,
-    *,
-    keep_frames: bool,
-    **options: Any,
+def _collect(
+    predictions: Iterator[tuple[float, Prediction]], film: Film, classes: Classes, keep_frames: bool
 ) -> tuple[dict[str, Any], str]:
     """Return the frames of a film as data, and a line; Ctrl-C ends a camera or a stream, and not the command."""
-    frames, count, ids, begin = [], 0, set(), perf_counter()
+    frames, followed = [], set()
+    count, begin = 0, perf_counter()
     try:
-        for second, found in predict_film(model, source, target, classes, threshold, **options):
+        for second, found in predictions:
             count += 1
-            ids |= set() if found.ids is None else set(found.ids.tolist())
+            if found.ids is not None:
+                followed.update(found.ids[found.ids >= 0].tolist())
             if keep_frames:
                 frames.append({"second": round(second, 3), **to_data(found, classes)})
     except KeyboardInterrupt:
-        if Path(source).exists() or not count:
+        if film.length or not count:
             raise
-    objects = f", {len(ids - {-1})} objects followed" if options["track"] else ""
-    rate = count / (perf_counter() - begin)
-    return {"frames": frames}, f"{count} frames, {rate:.1f} a second, without sound{objects}"
+    line = f"{count} frames, {count / (perf_counter() - begin):.1f} a second, without sound"
+    if film.length and count < film.length:
+        line += f"; the file states {film.length}"
+    if followed:
+        line += f"; {len(followed)} objects followed"
+    return {"frames": frames}, line
 
 
 def _stem(source: str | Path) -> str:

@@ -1,6 +1,7 @@
 """Films: every frame is drawn and returned, objects keep their numbers, and what is no film is named."""
 
 import json
+import re
 
 import numpy as np
 import pytest
@@ -9,7 +10,8 @@ import supervision as sv
 from helpers.exported import detector
 from mmlisa import cli, runtime
 from mmlisa.classes import Classes
-from mmlisa.inference.films import is_film, predict_film
+from mmlisa.inference.films import is_film, open_film, predict_film
+from mmlisa.inference.pictures import predict_pictures
 from mmlisa.runtime import Prediction
 
 RATE, COUNT, SIZE = 12.5, 12, (128, 96)
@@ -32,7 +34,7 @@ class Moving:
     def __init__(self):
         self.seen = []
 
-    def predict(self, frame, threshold):
+    def predict(self, frame, threshold=0.3):
         index = len(self.seen)
         self.seen.append(int(frame.mean()))
         boxes = np.float32([[3 * index, 10, 3 * index + 30, 40], [60, 60, 90, 90]])
@@ -43,7 +45,8 @@ class Moving:
 @pytest.mark.parametrize("every", [1, 5])
 def test_frames(clip, tmp_path, every):
     model = Moving()
-    found = [*predict_film(model, str(clip), tmp_path / "out.mp4", Classes({"classes": ("cat", "dog")}), every=every)]
+    film, classes = open_film(str(clip), every), Classes({"classes": ("cat", "dog")})
+    found = [*predict_film(model, film, tmp_path / "out.mp4", classes)]
     taken = range(0, COUNT, every)
     np.testing.assert_allclose(model.seen, [20 * index for index in taken], atol=8)  # the codec rounds
     assert [second for second, _ in found] == pytest.approx([index / RATE for index in taken])
@@ -54,7 +57,7 @@ def test_frames(clip, tmp_path, every):
 
 
 def test_objects_keep_their_numbers(clip, tmp_path):
-    found = [*predict_film(Moving(), str(clip), tmp_path / "out.mp4", Classes(None), track=True)]
+    found = [*predict_film(Moving(), open_film(str(clip)), tmp_path / "out.mp4", Classes(None), track=True)]
     numbers = {label: {int(one.ids[one.labels == label][0]) for _, one in found[2:]} for label in (0, 1)}
     assert [len(each) for each in numbers.values()] == [1, 1]
     assert numbers[0] != numbers[1]
@@ -88,4 +91,26 @@ def test_a_film_that_cannot_be_opened(tmp_path):
     (tmp_path / "damaged.mp4").write_bytes(b"no film")
     for name in (tmp_path / "damaged.mp4", tmp_path / "missing.mp4"):
         with pytest.raises(runtime.InputError, match=name.name):
-            next(predict_film(Moving(), str(name), tmp_path / "out.mp4", Classes(None)))
+            open_film(str(name))
+
+
+def test_a_film_that_ends_early_says_so(clip, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(sv, "get_video_frames_generator", lambda *_, **__: iter([np.zeros((96, 128, 3), np.uint8)] * 5))
+    predict_pictures(Moving(), [str(clip)], tmp_path / "out")
+    assert re.search(f"5 frames.*states {COUNT}", capsys.readouterr().out)
+
+
+@pytest.mark.parametrize(
+    ("words", "name"), [(["--format", "coco"], "clip.mp4"), (["--track"], "film"), (["--every", "2"], "film")]
+)
+def test_options_are_refused_before_the_work(clip, noise, tmp_path, capsys, words, name):
+    """A film in a folder, and pictures alone."""
+    model = detector(tmp_path / "model.onnx")
+    (tmp_path / "inputs").mkdir()
+    if name == "clip.mp4":
+        clip.rename(tmp_path / "inputs" / "clip.mp4")
+    (tmp_path / "inputs" / "noise.png").write_bytes(noise.read_bytes())
+    with pytest.raises(SystemExit):
+        cli.main(["infer", str(model), str(tmp_path / "inputs"), "--out-dir", str(tmp_path / "out"), *words])
+    assert name in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()

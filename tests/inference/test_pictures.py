@@ -11,6 +11,7 @@ from helpers.exported import detector
 from mmlisa import runtime
 from mmlisa.classes import Classes
 from mmlisa.datasets.demo import CLASSES
+from mmlisa.errors import UserError
 from mmlisa.inference.pictures import predict_pictures, to_data
 from mmlisa.runtime import Prediction
 from mmlisa.visualization.overlays import LONGER_SIDE
@@ -92,3 +93,20 @@ def test_inputs_of_one_stem_and_the_inputs_themselves_are_not_overwritten(quick,
     done, _ = predict(quick, tmp_path, *inputs, inputs[0])
     assert [one["picture"] for one in done] == [str(tmp_path / f"a_{end}.png") for end in ("2", "3", "4", "2_2")]
     assert inputs[0].read_bytes() == before
+
+
+def test_a_damaged_video_does_not_end_the_rest(quick, noise, tmp_path, monkeypatch):
+    """Readers of videos raise UserError."""
+    predict_one = quick.predict
+
+    def refuse(path, *args):
+        if path.stem == "a":
+            raise UserError("it ends early")
+        return predict_one(path, *args)
+
+    monkeypatch.setattr(quick, "predict", refuse)
+    for name in ("a.png", "b.png"):
+        (tmp_path / name).write_bytes(noise.read_bytes())
+    done, failed = predict(quick, tmp_path / "out", tmp_path / "a.png", tmp_path / "b.png")
+    assert "ends early" in failed[0]
+    assert [one["source"] for one in done] == [str(tmp_path / "b.png")]
