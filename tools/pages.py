@@ -93,41 +93,36 @@ def gpu() -> str:
     return "\n".join(map(to_markdown, parts.values())) or "Not measured yet.\n"
 
 
-def _read(name: str) -> dict[str, Any]:
-    """Return a file of ``docs/benchmarks`` that states its commit."""
-    result = json.loads((measured.FOLDER / name).read_text(encoding="utf-8"))
-    measured.check_commit(result["commit"], name)
-    return result
+def _tables(program: str, names: Sequence[str], to_markdown: Callable[[Any], str]) -> str:
+    """Return the tables of files of ``docs/benchmarks`` that a program of tools/research wrote."""
+    tables = []
+    for name in names:
+        result = json.loads((measured.FOLDER / f"{name}.json").read_text(encoding="utf-8"))
+        measured.check_commit(result["commit"], name)
+        tables.append(f"{to_markdown(result['rows'])}\n`tools/research/{program}`: {measured.describe(result)}.\n")
+    return "\n".join(tables)
 
 
 def takeover() -> str:
-    """Return the tables of ``tools/research/takeover.py``: one thread, larger images, two threads, half precision."""
+    """Return the tables at one thread, of larger images, at two threads and in half precision."""
     from research.takeover import to_markdown
 
-    tables = []
-    for name in ("takeover", "takeover_1400", "takeover_two_threads", "takeover_bf16"):
-        result = _read(f"{name}.json")
-        tables.append(f"{to_markdown(result['rows'])}\n`tools/research/takeover.py`: {measured.describe(result)}.\n")
-    return "\n".join(tables)
+    names = ("takeover", "takeover_1400", "takeover_two_threads", "takeover_bf16")
+    return _tables("takeover.py", names, to_markdown)
 
 
 def linear_head() -> str:
-    """Return the tables of ``tools/research/linear_head.py``, at two sizes."""
+    """Return the tables at two sizes."""
     from research.linear_head import to_markdown
 
-    tables = []
-    for name in ("linear_head_224", "linear_head"):
-        result = _read(f"{name}.json")
-        tables.append(f"{to_markdown(result['rows'])}\n`tools/research/linear_head.py`: {measured.describe(result)}.\n")
-    return "\n".join(tables)
+    return _tables("linear_head.py", ("linear_head_224", "linear_head"), to_markdown)
 
 
 def worth() -> str:
-    """Return the table of ``tools/research/worth.py``."""
+    """Return the table of few images."""
     from research.worth import to_markdown
 
-    result = _read("worth.json")
-    return f"{to_markdown(result['rows'])}\n`tools/research/worth.py`: {measured.describe(result)}.\n"
+    return _tables("worth.py", ("worth",), to_markdown)
 
 
 TABLES_BY_NAME: dict[str, Callable[[], str]] = {

@@ -19,7 +19,7 @@ def atomic_path(path: str | Path, suffix: str = ".partial") -> Iterator[Path]:
     """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f".{path.name}.{os.getpid()}-{get_ident()}{suffix}")  # of a process and a thread
+    partial = path.with_name(f".{path.name}.{os.getpid()}-{get_ident()}{suffix}")
     try:
         yield partial
         partial.replace(path)

@@ -85,7 +85,7 @@ def _write_labelme(entries: Sequence[Entry], names: Sequence[str], folder: Path)
             x, y, width, height = instance["bbox"]
             corners = np.array([[x, y], [x + width, y + height]])
             parts = [("polygon", outline) for outline in _polygons(instance)] or [("rectangle", corners)]
-            for kind, points in parts:  # of one object, which group_id joins
+            for kind, points in parts:  # group_id joins the parts of an object
                 shapes.append(
                     dict(
                         label=instance["category"],

@@ -65,37 +65,35 @@ def use_half(model: nn.Module, dtype: str | None = None) -> None:
         raise UserError(f"dtype is '{dtype}', but {type(model).__name__} has none of {', '.join(PARTS)}; leave it out")
     for parent, name in parts:
         part = getattr(parent, name)
-        half = _with_class(part, _joined((_InHalf, type(part)), type(part)))
+        half = _with_class(part, _joined(type(part).__name__, (_InHalf, type(part))))
         half.half = (device, getattr(torch, dtype))
         parent.add_module(name, half)
 
 
 def _faster_class(kind: type[nn.Module]) -> type[nn.Module] | None:
     if issubclass(kind, Branch) and kind.forward is Branch.forward:
-        return _joined((_InChunks, kind), kind)
+        return _joined(kind.__name__, (_InChunks, kind))
     for base, lean in ((Block, LeanBlock), (ivit.Block, LeanIViTBlock)):
         if issubclass(kind, base) and not issubclass(kind, lean):
-            return lean if kind is base else _joined((kind, lean), kind)
+            return lean if kind is base else _joined(kind.__name__, (kind, lean))
     return {nn.Linear: PointwiseLinear, StarReLU: TwoPassStarReLU, InvertedMerging: ChunkedMerging}.get(kind)
 
 
 class _Joined:
     """A class that is made of two others when a model is loaded. Its modules are pickled as these two and their state."""
 
-    _bases: tuple[type[nn.Module], ...]
-    _plain: type[nn.Module]
-
     def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
-        return _restore, (self._bases, self._plain), super().__reduce_ex__(protocol)[2]
+        kind = type(self)
+        return _restore, (kind.__name__, kind.__bases__[1:]), super().__reduce_ex__(protocol)[2]
 
 
 @cache
-def _joined(bases: tuple[type[nn.Module], ...], plain: type[nn.Module]) -> type[nn.Module]:
-    return type(plain.__name__, (_Joined, *bases), {"_bases": bases, "_plain": plain})
+def _joined(name: str, bases: tuple[type[nn.Module], ...]) -> type[nn.Module]:
+    return type(name, (_Joined, *bases), {})
 
 
-def _restore(bases: tuple[type[nn.Module], ...], plain: type[nn.Module]) -> nn.Module:
-    kind = _joined(bases, plain)
+def _restore(name: str, bases: tuple[type[nn.Module], ...]) -> nn.Module:
+    kind = _joined(name, bases)
     return kind.__new__(kind)
 
 

@@ -25,7 +25,7 @@ from mmlisa.errors import UserError
 from mmlisa.inference.faster import optimize_for_cpu, use_half
 from mmlisa.registry import MODELS
 from mmlisa.runtime import InputError, Prediction, read_image
-from mmlisa.runtime.images import check_address, one_size_batches
+from mmlisa.runtime.images import check_address, one_or_all, one_size_batches
 from mmlisa.training.config import build_model, find_metainfo, find_test_pipeline, innermost_dataset, type_name
 from mmlisa.training.inputs import warn_of_inputs
 from mmlisa.training.runner import check_channels, classes_of, warn_of_names
@@ -102,17 +102,15 @@ class Predictor:
             loaded = dict(img=image, img_path="picture", img_id=0, img_shape=size, ori_shape=size)
         return self.pipeline(loaded)
 
-    def predict(self, image: Any, score_threshold: float | None = None, *, batch: int = 1) -> Any:
+    def predict(
+        self, image: Any, score_threshold: float | None = None, *, batch: int = 1
+    ) -> Prediction | list[Prediction] | Iterator[Prediction]:
         """Predict on an image, on each of a list, or on each of an iterator: see :meth:`mmlisa.runtime.Model.predict`.
 
         Detections below ``score_threshold`` (None: 0.3) are dropped.
         """
         threshold = 0.3 if score_threshold is None else score_threshold
-        if isinstance(image, list | tuple):
-            return list(self._predict_all(image, threshold, batch))
-        if isinstance(image, Iterator) and not hasattr(image, "read"):  # an open file is an iterator of lines
-            return self._predict_all(image, threshold, batch)
-        return next(self._predict_all([image], threshold, 1))
+        return one_or_all(image, lambda images: self._predict_all(images, threshold, batch))
 
     def _predict_all(self, images: Iterable[Any], threshold: float, batch: int) -> Iterator[Prediction]:
         prepared = map(self._prepare, images)

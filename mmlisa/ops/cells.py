@@ -237,7 +237,7 @@ def _reference(query: Tensor, key: Tensor, value: Tensor, grid: Sequence[int], w
     cell_column = (column[:, None] >= part * width // cells).sum(1)
     cell = cell_row * cells + cell_column
     own_query, own_key, own_value = (t[:, :, prefix:] for t in (query, key, value))
-    scores = (own_key @ own_query.mean(2)[..., None])[..., 0] * scale  # of the mean query
+    scores = (own_key @ own_query.mean(2)[..., None])[..., 0] * scale  # the mean query's
     far_key, far_value, far_bias = torch.zeros_like(own_key), torch.zeros_like(own_value), torch.zeros_like(scores)
     for index in cell.unique():
         members = cell == index

@@ -97,6 +97,15 @@ def check_address(image: str | Path) -> None:
         raise InputError(f"image {str(image)!r} is an address; download it, and pass its bytes")
 
 
+def one_or_all(image: Any, predict: Callable[[Iterable[Any]], Iterator[T]]) -> T | list[T] | Iterator[T]:
+    """Return the prediction of an image, a list for a list of images, or an iterator for an iterator."""
+    if isinstance(image, list | tuple):
+        return list(predict(image))
+    if isinstance(image, Iterator) and not hasattr(image, "read"):  # an open file is an iterator of lines
+        return predict(image)
+    return next(predict([image]))
+
+
 def one_size_batches(items: Iterable[T], batch: int, size: Callable[[T], Any]) -> Iterator[list[T]]:
     """Yield lists of at most ``batch`` items that follow each other and have one size, so that nothing is padded."""
     chunk: list[T] = []

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from .images import STEPS, InputError, one_size_batches, read_image
+from .images import STEPS, InputError, one_or_all, one_size_batches, read_image
 from .predictions import Prediction, Tiles, best_class, enlarge, paste
 
 FORMAT = 1  # version of the metadata
@@ -75,7 +75,7 @@ class Model:
         batch: int = 1,
         tile: int | None = None,
         overlap: float | None = None,
-    ) -> Any:
+    ) -> Prediction | list[Prediction] | Iterator[Prediction]:
         """Predict on an image, on each of a list, or on each of an iterator.
 
         Args:
@@ -83,7 +83,8 @@ class Model:
                 an iterator, so that neither images nor results need to fit into memory.
             score_threshold: lowest score of a detection; None for the threshold of the file.
             batch: most images that the network takes at once. Only images of one size after preparation, one after the other, are
-                taken together, so that results are those of single images. A file whose batch is one takes them singly.
+                taken together, so that results are those of single images. Tiles, and images of a file whose batch is one, are
+                taken singly.
             tile: side in pixels of the tiles on which a detector predicts (:class:`Tiles`); 0 for the whole image; None for the
                 tiles of the file, if it has any.
             overlap: share of a tile that the next one repeats; None for that of the file, or 0.2.
@@ -102,11 +103,7 @@ class Model:
             raise InputError(f"tile={tile}: {self.path!r} is not a detector; leave it out")
         threshold = self.metadata["score_threshold"] if score_threshold is None else score_threshold
         overlap = self.metadata.get("overlap", 0.2) if overlap is None else overlap
-        if isinstance(image, list | tuple):
-            return list(self._predict_all(image, threshold, batch, tile, overlap))
-        if isinstance(image, Iterator) and not hasattr(image, "read"):  # an open file is an iterator of lines
-            return self._predict_all(image, threshold, batch, tile, overlap)
-        return next(self._predict_all([image], threshold, 1, tile, overlap))
+        return one_or_all(image, lambda images: self._predict_all(images, threshold, batch, tile, overlap))
 
     def _predict_all(
         self, images: Iterable[Any], threshold: float, batch: int, tile: int | None, overlap: float

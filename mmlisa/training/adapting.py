@@ -12,13 +12,19 @@ from .config import load_config, published_weights
 
 # The last map alone would leave the blocks before it free.
 _MAPS = (2, 5, 8, 11)
-BACKBONES = {
-    "dinov2-s": dict(type="mmlisa.DINOv2", arch="small", out_indices=_MAPS),
-    "dinov3-s": dict(type="mmlisa.DINOv3", arch="small", out_indices=_MAPS),
-}
-_WEIGHTS = {
-    "dinov2-s": "timm:vit_small_patch14_dinov2.lvd142m",
-    "dinov3-s": "timm:vit_small_patch16_dinov3.lvd1689m",
+BACKBONES: dict[str, dict[str, Any]] = {
+    "dinov2-s": dict(
+        type="mmlisa.DINOv2",
+        arch="small",
+        out_indices=_MAPS,
+        init_cfg=dict(type="mmlisa.PublishedWeights", source="timm:vit_small_patch14_dinov2.lvd142m"),
+    ),
+    "dinov3-s": dict(
+        type="mmlisa.DINOv3",
+        arch="small",
+        out_indices=_MAPS,
+        init_cfg=dict(type="mmlisa.PublishedWeights", source="timm:vit_small_patch16_dinov3.lvd1689m"),
+    ),
 }
 # Options of a backbone in its own training, and of a classifier's: the maps are compared.
 _NOT_TAKEN = ("init_cfg", "frozen_stages", "drop_path_rate", "norm_eval", "out_type")
@@ -26,7 +32,7 @@ _NOT_TAKEN = ("init_cfg", "frozen_stages", "drop_path_rate", "norm_eval", "out_t
 
 def adaptation_config(
     model: str,
-    images: Path,
+    images: str | Path,
     attention: Mapping[str, Any],
     *,
     weights: str | None,
@@ -49,19 +55,19 @@ def adaptation_config(
     """
     cfg = load_config("adapt_dinov2_s_demo.py", work_dir=work_dir)
     if model in BACKBONES:
-        backbone, source = BACKBONES[model], {"source": _WEIGHTS[model]}
+        backbone = BACKBONES[model]
     else:
         given = load_config(model)
         if "backbone" not in given.get("model", {}):
             raise UserError(f"config '{model}' has no model.backbone, which would be the teacher")
-        backbone, source = given.model.backbone.to_dict(), published_weights(given.model.backbone)
+        backbone = given.model.backbone.to_dict()
         cfg.model.data_preprocessor.update(_normalisation(given))
+    init_cfg = published_weights(backbone) | {"type": "mmlisa.PublishedWeights"}
     if weights:
-        source["source"] = weights
-    if "source" not in source:
+        init_cfg["source"] = weights
+    if "source" not in init_cfg:
         raise UserError(f"config '{model}' starts from no weights; name those of the teacher by --weights")
     teacher = {key: value for key, value in backbone.items() if key not in _NOT_TAKEN}
-    init_cfg = {**source, "type": "mmlisa.PublishedWeights"}
     cfg.model.teacher = ConfigDict(teacher)
     cfg.model.backbone = ConfigDict(teacher | {"attention": dict(attention), "init_cfg": init_cfg})
     dataset = cfg.train_dataloader.dataset

@@ -207,17 +207,18 @@ def train(runner: Runner) -> None:
 
 
 def _check_not_empty(runner: Runner) -> None:
-    """Build the loops with their data, of which NumPy cannot concatenate none."""
-    try:
-        loops = {"train": runner.train_loop, "val": runner.val_loop}
-        empty = next((split for split, loop in loops.items() if loop and not len(loop.dataloader)), None)
-    except ValueError as error:
-        if "need at least one array" not in str(error):
-            raise
-        empty = "train or val"
-    if empty:
-        remedy = "`mmlisa check-data CONFIG` lists what it names"
-        raise UserError(f"{empty}_dataloader.dataset has no image, or not one that counts; {remedy}")
+    """Build the loops, and with them the data sets. NumPy cannot concatenate the samples of an empty one."""
+    for split in ("train", "val"):
+        try:
+            loop = getattr(runner, f"{split}_loop")
+            is_empty = loop is not None and len(loop.dataloader) == 0
+        except ValueError as error:
+            is_empty = "need at least one array" in str(error)
+            if not is_empty:
+                raise
+        if is_empty:
+            remedy = "`mmlisa check-data CONFIG` lists what it names"
+            raise UserError(f"{split}_dataloader.dataset has no image, or not one that counts; {remedy}")
 
 
 def check_classes(model: Mapping[str, Any], classes: Sequence[str] | None, setting: str) -> str:

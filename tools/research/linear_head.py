@@ -62,7 +62,7 @@ def train_head(tokens: Tensor, maps: Tensor, seed: int) -> nn.Module:
 def mean_iou(head: nn.Module, tokens: Tensor, maps: Tensor) -> float:
     """Return the mean over the classes of intersection over union, in pixels."""
     classes = len(CLASSES) + 1
-    confusion = torch.zeros(classes, classes)
+    confusion = torch.zeros(classes, classes, dtype=torch.long)
     for each, target in zip(tokens, maps, strict=True):
         logits = F.interpolate(head(each[None]), target.shape, mode="bilinear")
         pairs = target.flatten() * classes + logits.argmax(1).flatten()
